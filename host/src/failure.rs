@@ -1,0 +1,220 @@
+//! What can go wrong with an event, and whose fault it is.
+//!
+//! There are three kinds of failure, and [`Cause::kind`] is the one place that decides between
+//! them. Adapters name a cause; the relay acts on the kind. Nothing here does I/O.
+
+use std::fmt;
+
+/// Longest failure text that is kept, in bytes. A text is for reading; the row must stay small.
+pub const MAX_MESSAGE_BYTES: usize = 4096;
+
+/// Whose fault a failure is, and so what happens next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FailureKind {
+    /// This event's own: back-off with its key held, attempts counted, then the lane's policy.
+    Event,
+    /// Its destination's: the event waits and holds its key, attempts unchanged, others flow.
+    Destination,
+    /// Nobody's: the lane stops claiming and waits; nothing is counted, nothing is parked.
+    Infrastructure,
+}
+
+/// Why an event could not be carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// The plugin said the event will never work.
+    PluginRejected,
+    /// The plugin said the event may work later.
+    PluginRetry,
+    /// The guest trapped on this event.
+    PluginTrap,
+    /// The guest did not finish this event in time.
+    PluginTimeout,
+    /// The guest asked for more memory than it may have.
+    PluginMemory,
+    /// The guest answered with something that cannot be used: a wrong count, too much, malformed.
+    PluginOutput,
+    /// The row cannot be read as an event.
+    RowUnreadable,
+    /// Neither plugin, route nor row names a topic.
+    TopicMissing,
+    /// The topic's name is not one a broker can have.
+    TopicIllegal,
+    /// The partition asked for does not exist.
+    PartitionIllegal,
+    /// The record is larger than the sink takes.
+    RecordTooLarge,
+    /// A header cannot be encoded.
+    HeaderInvalid,
+    /// The route takes its key from the payload, and the payload has none there.
+    KeyUnreadable,
+    /// The broker refused this very record.
+    RecordRefused,
+    /// The event was alone in a process that died, several times.
+    ProcessCrash,
+    /// The broker does not know the topic.
+    TopicUnknown,
+    /// The broker does not let us write to the topic.
+    TopicUnauthorised,
+    /// The topic does not take records of this sort (a keyless record on a compacted topic).
+    TopicRefusesRecord,
+    /// The plugin of the event's route is not loaded.
+    PluginUnavailable,
+    /// No route, plugin or topic fits the event.
+    RouteMissing,
+    /// The broker cannot be reached, or is failing over.
+    BrokerUnavailable,
+    /// The broker did not answer within the publish timeout.
+    PublishTimeout,
+    /// The database cannot be reached, or refuses for now.
+    DatabaseUnavailable,
+    /// What was left of the lease did not allow another hand-over.
+    LeaseEnding,
+    /// The relay is shutting down.
+    ShuttingDown,
+}
+
+impl Cause {
+    /// The one classification. There is no wildcard: a new cause must be placed on purpose.
+    pub fn kind(self) -> FailureKind {
+        match self {
+            // The event itself, whatever the state of the world around it.
+            Self::PluginRejected
+            | Self::PluginRetry
+            | Self::PluginTrap
+            | Self::PluginTimeout
+            | Self::PluginMemory
+            | Self::PluginOutput
+            | Self::RowUnreadable
+            | Self::TopicMissing
+            | Self::TopicIllegal
+            | Self::PartitionIllegal
+            | Self::RecordTooLarge
+            | Self::HeaderInvalid
+            | Self::KeyUnreadable
+            | Self::RecordRefused
+            | Self::ProcessCrash => FailureKind::Event,
+            // Someone has to fix a topic, a permission, a plugin or a route; the event is fine.
+            Self::TopicUnknown
+            | Self::TopicUnauthorised
+            | Self::TopicRefusesRecord
+            | Self::PluginUnavailable
+            | Self::RouteMissing => FailureKind::Destination,
+            // It passes by itself, or the operator is already looking at it.
+            Self::BrokerUnavailable
+            | Self::PublishTimeout
+            | Self::DatabaseUnavailable
+            | Self::LeaseEnding
+            | Self::ShuttingDown => FailureKind::Infrastructure,
+        }
+    }
+
+    /// The short, stable name that is stored with the event and used as a metric label.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::PluginRejected => "plugin_rejected",
+            Self::PluginRetry => "plugin_retry",
+            Self::PluginTrap => "plugin_trap",
+            Self::PluginTimeout => "plugin_timeout",
+            Self::PluginMemory => "plugin_memory",
+            Self::PluginOutput => "plugin_output",
+            Self::RowUnreadable => "row_unreadable",
+            Self::TopicMissing => "topic_missing",
+            Self::TopicIllegal => "topic_illegal",
+            Self::PartitionIllegal => "partition_illegal",
+            Self::RecordTooLarge => "record_too_large",
+            Self::HeaderInvalid => "header_invalid",
+            Self::KeyUnreadable => "key_unreadable",
+            Self::RecordRefused => "record_refused",
+            Self::ProcessCrash => "process_crash",
+            Self::TopicUnknown => "topic_unknown",
+            Self::TopicUnauthorised => "topic_unauthorised",
+            Self::TopicRefusesRecord => "topic_refuses_record",
+            Self::PluginUnavailable => "plugin_unavailable",
+            Self::RouteMissing => "route_missing",
+            Self::BrokerUnavailable => "broker_unavailable",
+            Self::PublishTimeout => "publish_timeout",
+            Self::DatabaseUnavailable => "database_unavailable",
+            Self::LeaseEnding => "lease_ending",
+            Self::ShuttingDown => "shutting_down",
+        }
+    }
+}
+
+/// Which plugin version an outcome or a failure comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PluginStamp {
+    /// The name from the plugin's manifest.
+    pub name: String,
+    /// The version from the plugin's manifest.
+    pub version: String,
+    /// SHA-256 of the component file, lower-case hex.
+    pub hash: String,
+}
+
+/// One failure of one event: cause, a text for people, and the plugin it happened in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Why.
+    pub cause: Cause,
+    /// What a person needs to mend it. Never holds NUL, never exceeds [`MAX_MESSAGE_BYTES`].
+    pub message: String,
+    /// The plugin at fault, if one was.
+    pub plugin: Option<Box<PluginStamp>>,
+}
+
+impl Failure {
+    /// A failure with a text that is made safe to store and to print.
+    pub fn new(cause: Cause, message: impl AsRef<str>) -> Self {
+        Self { cause, message: storable(message.as_ref()), plugin: None }
+    }
+
+    /// The same failure, with the plugin it happened in.
+    pub fn in_plugin(mut self, plugin: &PluginStamp) -> Self {
+        self.plugin = Some(Box::new(plugin.clone()));
+        self
+    }
+
+    /// Whose fault it is.
+    pub fn kind(&self) -> FailureKind {
+        self.cause.kind()
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.cause.code(), self.message)
+    }
+}
+
+/// `text` without NUL (no database stores it) and cut at a character boundary.
+fn storable(text: &str) -> String {
+    let mut kept = text.replace('\0', "\u{fffd}");
+    if kept.len() > MAX_MESSAGE_BYTES {
+        let mut end = MAX_MESSAGE_BYTES - '…'.len_utf8();
+        while !kept.is_char_boundary(end) {
+            end -= 1;
+        }
+        kept.truncate(end);
+        kept.push('…');
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_text_is_always_storable() {
+        let failure = Failure::new(Cause::PluginRejected, "é\0".repeat(5000));
+        assert!(failure.message.len() <= MAX_MESSAGE_BYTES);
+        assert!(!failure.message.contains('\0'));
+        assert!(failure.message.ends_with('…'));
+    }
+
+    #[test]
+    fn a_short_text_is_kept_as_it_is() {
+        assert_eq!(Failure::new(Cause::TopicUnknown, "no topic 'x'").message, "no topic 'x'");
+    }
+}

@@ -1,0 +1,3 @@
+//! The `haulier` binary.
+
+fn main() {}
