@@ -5,6 +5,10 @@
 pub mod clock;
 pub mod event;
 pub mod failure;
+pub mod json;
+pub mod relay;
+pub mod retry;
+pub mod routing;
 pub mod sink;
 pub mod store;
 pub mod transform;

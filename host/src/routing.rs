@@ -1,0 +1,375 @@
+//! Routes: which plugin or topic an event type goes to, and what a delivery is completed with.
+//!
+//! Pure. The relay asks; config builds the routes. The first route whose pattern matches wins;
+//! where none does, a plugin whose manifest wants the type, and else the row's own topic, decide.
+
+use bytes::Bytes;
+
+use crate::event::{Delivery, Event, Header, KeyChoice, LaneName, PayloadChoice, Record};
+use crate::failure::{Cause, Failure};
+use crate::json::{self, Found};
+
+/// An event-type pattern: `*` stands for any run of characters, all else for itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern(String);
+
+impl Pattern {
+    /// A pattern from its text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text it was made from.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether `event_type` fits.
+    pub fn matches(&self, event_type: &str) -> bool {
+        let mut parts = self.0.split('*');
+        let first = parts.next().unwrap_or_default();
+        let Some(mut rest) = event_type.strip_prefix(first) else { return false };
+        let Some(last) = parts.next_back() else { return rest.is_empty() };
+        for part in parts {
+            let Some(at) = rest.find(part) else { return false };
+            rest = &rest[at + part.len()..];
+        }
+        rest.ends_with(last)
+    }
+}
+
+/// A field of the event that a template or key rule may name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Field {
+    /// `event_type`
+    EventType,
+    /// `aggregate_type`
+    AggregateType,
+    /// `aggregate_id`
+    AggregateId,
+    /// `partition_key`
+    PartitionKey,
+    /// `topic`, the row's own
+    Topic,
+    /// `source`, its name in the config
+    Source,
+    /// `lane`
+    Lane,
+}
+
+impl Field {
+    /// Every field with its name in config.
+    pub const ALL: [(&'static str, Self); 7] = [
+        ("event_type", Self::EventType),
+        ("aggregate_type", Self::AggregateType),
+        ("aggregate_id", Self::AggregateId),
+        ("partition_key", Self::PartitionKey),
+        ("topic", Self::Topic),
+        ("source", Self::Source),
+        ("lane", Self::Lane),
+    ];
+
+    /// The field of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, field)| *field)
+    }
+
+    fn of<'a>(self, event: &'a Event, lane: &'a LaneName) -> Option<&'a str> {
+        match self {
+            Self::EventType => Some(&event.event_type),
+            Self::AggregateType => Some(&event.aggregate_type),
+            Self::AggregateId => event.aggregate_id.as_deref(),
+            Self::PartitionKey => event.partition_key.as_deref(),
+            Self::Topic => event.topic.as_deref(),
+            Self::Source => Some(&lane.source),
+            Self::Lane => Some(&lane.lane),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, field)| *field == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// A topic with `{field}` places.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicTemplate(Vec<Piece>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Field(Field),
+}
+
+impl TopicTemplate {
+    /// Parses `orders.{aggregate_type}`.
+    ///
+    /// # Errors
+    /// A text that names the place which is no field, or the brace that is not closed.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some(open) = rest.find('{') {
+            if open > 0 {
+                pieces.push(Piece::Text(rest[..open].to_owned()));
+            }
+            let Some(length) = rest[open..].find('}') else {
+                return Err(format!("'{text}' opens a '{{' that it does not close"));
+            };
+            let name = &rest[open + 1..open + length];
+            let known = Field::ALL.map(|(name, _)| name).join(", ");
+            let field = Field::parse(name)
+                .ok_or_else(|| format!("'{{{name}}}' is no field; there are {known}"))?;
+            pieces.push(Piece::Field(field));
+            rest = &rest[open + length + 1..];
+        }
+        if !rest.is_empty() {
+            pieces.push(Piece::Text(rest.to_owned()));
+        }
+        if pieces.is_empty() {
+            return Err("a topic cannot be empty".to_owned());
+        }
+        Ok(Self(pieces))
+    }
+
+    /// The text, if it holds no places.
+    pub fn as_constant(&self) -> Option<&str> {
+        match self.0.as_slice() {
+            [Piece::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    fn fill(&self, event: &Event, lane: &LaneName) -> Result<String, Failure> {
+        let mut topic = String::new();
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(text) => topic.push_str(text),
+                Piece::Field(field) => topic.push_str(field.of(event, lane).ok_or_else(|| {
+                    let name = field.name();
+                    Failure::new(
+                        Cause::TopicMissing,
+                        format!("the route's topic needs {name}, which is NULL in this row"),
+                    )
+                })?),
+            }
+        }
+        Ok(topic)
+    }
+}
+
+/// Where a route takes the record key from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyRule {
+    /// A NULL key, on purpose.
+    Null,
+    /// A column; NULL there is a NULL key.
+    Field(Field),
+    /// An RFC 6901 pointer into the JSON payload; JSON null there is a NULL key.
+    Pointer(String),
+}
+
+/// One rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// It applies to event types that fit any of these.
+    pub patterns: Vec<Pattern>,
+    /// The plugin that decides, if one does.
+    pub plugin: Option<String>,
+    /// Topic for deliveries that name none.
+    pub topic: Option<TopicTemplate>,
+    /// Key for deliveries that leave it to the route; `None` is the ordering key.
+    pub key: Option<KeyRule>,
+    /// Constant headers, added after the delivery's own.
+    pub headers: Vec<Header>,
+}
+
+/// The routes in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Routes(Vec<Route>);
+
+impl Routes {
+    /// Routes in the order in which they are tried.
+    pub fn new(routes: Vec<Route>) -> Self {
+        Self(routes)
+    }
+
+    /// The first route that fits, with its position.
+    pub fn find(&self, event_type: &str) -> Option<(usize, &Route)> {
+        self.0.iter().enumerate().find(|(_, route)| {
+            route.patterns.iter().any(|pattern| pattern.matches(event_type))
+        })
+    }
+
+    /// All routes in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Route> {
+        self.0.iter()
+    }
+}
+
+/// Completes a delivery from route and row.
+///
+/// # Errors
+/// An event failure: no topic, or no key where the route takes it from.
+pub fn complete(
+    delivery: Delivery,
+    route: Option<&Route>,
+    event: &Event,
+    lane: &LaneName,
+) -> Result<Record, Failure> {
+    let topic = match (delivery.topic, route.and_then(|route| route.topic.as_ref())) {
+        (Some(topic), _) => topic,
+        (None, Some(template)) => template.fill(event, lane)?,
+        (None, None) => event.topic.clone().ok_or_else(|| {
+            Failure::new(
+                Cause::TopicMissing,
+                "neither plugin, route nor row names a topic: set 'topic' in the route or in the row",
+            )
+        })?,
+    };
+    let key = match delivery.key {
+        KeyChoice::Bytes(bytes) => Some(bytes),
+        KeyChoice::Null => None,
+        KeyChoice::Default => match route.and_then(|route| route.key.as_ref()) {
+            None => event.ordering_key().0,
+            Some(KeyRule::Null) => None,
+            Some(KeyRule::Field(field)) => field
+                .of(event, lane)
+                .map(|text| Bytes::copy_from_slice(text.as_bytes())),
+            Some(KeyRule::Pointer(pointer)) => key_at(event, pointer)?,
+        },
+    };
+    let payload = match delivery.payload {
+        PayloadChoice::Unchanged => event.payload.clone(),
+        PayloadChoice::Tombstone => None,
+        PayloadChoice::Bytes(bytes) => Some(bytes),
+    };
+    let mut headers = standard_headers(event);
+    headers.extend(delivery.headers.unwrap_or_else(|| event.headers.clone()));
+    headers.extend(route.iter().flat_map(|route| route.headers.iter().cloned()));
+    Ok(Record {
+        topic,
+        key,
+        payload,
+        headers,
+        partition: delivery.partition,
+        timestamp_ms: delivery.timestamp_ms,
+    })
+}
+
+fn key_at(event: &Event, pointer: &str) -> Result<Option<Bytes>, Failure> {
+    let payload = event.payload.as_deref().ok_or_else(|| {
+        Failure::new(Cause::KeyUnreadable, format!("the route's key is '{pointer}', but the payload is NULL"))
+    })?;
+    match json::at_pointer(payload, pointer) {
+        Ok(Found::Text(text)) => Ok(Some(Bytes::from(text))),
+        Ok(Found::Null) => Ok(None),
+        Err(problem) => {
+            Err(Failure::new(Cause::KeyUnreadable, format!("the route's key is '{pointer}': {problem}")))
+        }
+    }
+}
+
+/// The headers every record carries, ahead of the row's own.
+fn standard_headers(event: &Event) -> Vec<Header> {
+    let mut headers = Vec::with_capacity(4 + event.headers.len());
+    headers.push(Header::text("X-Event-Type", event.event_type.clone()));
+    headers.push(Header::text("X-Aggregate-Type", event.aggregate_type.clone()));
+    headers.push(Header::text("X-Outbox-Id", event.id.to_string()));
+    headers
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::event::EventId;
+
+    fn event() -> Event {
+        Event {
+            id: EventId(7),
+            shard: 0,
+            aggregate_type: "order".into(),
+            aggregate_id: Some("o-1".into()),
+            event_type: "order.created".into(),
+            partition_key: None,
+            topic: None,
+            headers: vec![Header::text("trace", "t")],
+            payload: Some(Bytes::from_static(br#"{"customer":{"id":42}}"#)),
+            attempts: 0,
+            created_at_ms: 0,
+            waited: Duration::ZERO,
+            holds_key: false,
+            defect: None,
+        }
+    }
+
+    fn lane() -> LaneName {
+        LaneName { source: "orders".into(), lane: "default".into() }
+    }
+
+    fn route() -> Route {
+        Route { patterns: vec![Pattern::new("*")], plugin: None, topic: None, key: None, headers: vec![] }
+    }
+
+    #[test]
+    fn patterns_match_whole_event_types() {
+        let fits = |pattern: &str, event_type: &str| Pattern::new(pattern).matches(event_type);
+        assert!(fits("order.created", "order.created"));
+        assert!(!fits("order.created", "order.created2"));
+        assert!(fits("order.*", "order."));
+        assert!(fits("*", ""));
+        assert!(fits("*.created", "a.b.created"));
+        assert!(fits("a*b*c", "a-b-b-c"));
+        assert!(!fits("a*b", "a"));
+        assert!(!fits("ab*ba", "aba"));
+        assert!(!fits("", "x"));
+    }
+
+    #[test]
+    fn a_topic_template_is_filled_from_the_row() {
+        let template = TopicTemplate::parse("app.{aggregate_type}-{lane}").unwrap();
+        let route = Route { topic: Some(template), ..route() };
+        let record = complete(Delivery::default(), Some(&route), &event(), &lane()).unwrap();
+        assert_eq!(record.topic, "app.order-default");
+        for wrong in ["", "{", "{x}", "a{event_type"] {
+            assert!(TopicTemplate::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_key_comes_from_delivery_then_route_then_row() {
+        let row = Event { topic: Some("t".into()), ..event() };
+        let key = |delivery, rule| {
+            let route = Route { key: rule, ..route() };
+            complete(delivery, Some(&route), &row, &lane()).map(|record| record.key)
+        };
+        let bytes = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
+        assert_eq!(key(Delivery::default(), None).unwrap(), bytes("o-1"));
+        let pointer = Some(KeyRule::Pointer("/customer/id".into()));
+        assert_eq!(key(Delivery::default(), pointer.clone()).unwrap(), bytes("42"));
+        assert_eq!(key(Delivery::default(), Some(KeyRule::Null)).unwrap(), None);
+        let null = Delivery { key: KeyChoice::Null, ..Delivery::default() };
+        assert_eq!(key(null, pointer).unwrap(), None);
+        let missing = key(Delivery::default(), Some(KeyRule::Pointer("/nope".into())));
+        assert_eq!(missing.unwrap_err().cause, Cause::KeyUnreadable);
+        let partition_key = Some(KeyRule::Field(Field::PartitionKey));
+        assert_eq!(key(Delivery::default(), partition_key).unwrap(), None);
+    }
+
+    #[test]
+    fn no_topic_anywhere_is_a_failure_of_the_event() {
+        let failure = complete(Delivery::default(), None, &event(), &lane()).unwrap_err();
+        assert_eq!(failure.cause, Cause::TopicMissing);
+    }
+
+    #[test]
+    fn headers_stand_in_a_fixed_order() {
+        let row = Event { topic: Some("t".into()), ..event() };
+        let route = Route { headers: vec![Header::text("const", "c")], ..route() };
+        let record = complete(Delivery::default(), Some(&route), &row, &lane()).unwrap();
+        let names: Vec<_> = record.headers.iter().map(|header| header.name.as_str()).collect();
+        assert_eq!(names, ["X-Event-Type", "X-Aggregate-Type", "X-Outbox-Id", "trace", "const"]);
+    }
+}
