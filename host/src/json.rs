@@ -32,12 +32,15 @@ pub fn at_pointer(payload: &[u8], pointer: &str) -> Result<Found, String> {
         serde_json::from_str(text).map_err(|error| format!("the payload is not JSON: {error}"))?;
     for step in pointer.split('/').skip(1) {
         let step = step.replace("~1", "/").replace("~0", "~");
-        here = child(here, &step).ok_or_else(|| format!("the payload has nothing at '{pointer}'"))?;
+        here =
+            child(here, &step).ok_or_else(|| format!("the payload has nothing at '{pointer}'"))?;
     }
     match scalar(here) {
         Some(Scalar::Null) => Ok(Found::Null),
         Some(Scalar::Text(text)) => Ok(Found::Text(text)),
-        None => Err(format!("the payload has an object or array at '{pointer}', a key must be a scalar")),
+        None => Err(format!(
+            "the payload has an object or array at '{pointer}', a key must be a scalar"
+        )),
     }
 }
 
@@ -52,7 +55,10 @@ pub fn headers(text: &str) -> Result<Vec<Header>, String> {
         serde_json::from_str(text).map_err(|error| format!("headers are not JSON: {error}"))?;
     let found = match raw.get().as_bytes().first() {
         Some(b'{') => members(raw).map(|members| {
-            members.into_iter().map(|(name, value)| header(name.into_owned(), value)).collect()
+            members
+                .into_iter()
+                .map(|(name, value)| header(name.into_owned(), value))
+                .collect()
         }),
         Some(b'[') => elements(raw).and_then(|pairs| pairs.into_iter().map(pair).collect()),
         _ if raw.get() == "null" => Some(Vec::new()),
@@ -91,7 +97,9 @@ enum Scalar {
 fn scalar(raw: &RawValue) -> Option<Scalar> {
     match raw.get().as_bytes().first()? {
         b'{' | b'[' => None,
-        b'"' => serde_json::from_str::<String>(raw.get()).ok().map(Scalar::Text),
+        b'"' => serde_json::from_str::<String>(raw.get())
+            .ok()
+            .map(Scalar::Text),
         b'n' => Some(Scalar::Null),
         _ => Some(Scalar::Text(raw.get().to_owned())),
     }
@@ -100,9 +108,14 @@ fn scalar(raw: &RawValue) -> Option<Scalar> {
 fn child<'a>(raw: &'a RawValue, step: &str) -> Option<&'a RawValue> {
     match raw.get().as_bytes().first()? {
         // The last of several equal members wins, as in most parsers.
-        b'{' => members(raw)?.into_iter().rev().find(|(name, _)| name == step).map(|(_, value)| value),
+        b'{' => members(raw)?
+            .into_iter()
+            .rev()
+            .find(|(name, _)| name == step)
+            .map(|(_, value)| value),
         b'[' => {
-            let plain = step == "0" || (!step.starts_with('0') && step.bytes().all(|b| b.is_ascii_digit()));
+            let plain =
+                step == "0" || (!step.starts_with('0') && step.bytes().all(|b| b.is_ascii_digit()));
             let index: usize = plain.then(|| step.parse().ok())??;
             elements(raw)?.into_iter().nth(index)
         }
@@ -111,11 +124,15 @@ fn child<'a>(raw: &'a RawValue, step: &str) -> Option<&'a RawValue> {
 }
 
 fn members(raw: &RawValue) -> Option<Vec<(Cow<'_, str>, &RawValue)>> {
-    serde_json::Deserializer::from_str(raw.get()).deserialize_map(Members).ok()
+    serde_json::Deserializer::from_str(raw.get())
+        .deserialize_map(Members)
+        .ok()
 }
 
 fn elements(raw: &RawValue) -> Option<Vec<&RawValue>> {
-    serde_json::Deserializer::from_str(raw.get()).deserialize_seq(Elements).ok()
+    serde_json::Deserializer::from_str(raw.get())
+        .deserialize_seq(Elements)
+        .ok()
 }
 
 /// A member's name, borrowed where it holds no escape.
@@ -169,7 +186,10 @@ mod tests {
     #[test]
     fn pointers_keep_the_digits_of_numbers() {
         let payload = r#"{"a/b":{"n":12345678901234567890123,"f":1.50,"t":true}}"#;
-        assert_eq!(text(payload, "/a~1b/n"), Ok(Found::Text("12345678901234567890123".into())));
+        assert_eq!(
+            text(payload, "/a~1b/n"),
+            Ok(Found::Text("12345678901234567890123".into()))
+        );
         assert_eq!(text(payload, "/a~1b/f"), Ok(Found::Text("1.50".into())));
         assert_eq!(text(payload, "/a~1b/t"), Ok(Found::Text("true".into())));
     }
@@ -195,12 +215,19 @@ mod tests {
 
     #[test]
     fn headers_of_every_sort_are_kept() {
-        let found = headers(r#"{"s":"x","n":1.0,"b":false,"z":null,"o":{"k":[1, 2]},"s":"y"}"#).unwrap();
+        let found =
+            headers(r#"{"s":"x","n":1.0,"b":false,"z":null,"o":{"k":[1, 2]},"s":"y"}"#).unwrap();
         let names: Vec<_> = found.iter().map(|header| header.name.as_str()).collect();
         assert_eq!(names, ["s", "n", "b", "z", "o", "s"]);
         let values: Vec<_> = found.iter().map(|header| header.value.as_deref()).collect();
-        let expected: [Option<&[u8]>; 6] =
-            [Some(b"x"), Some(b"1.0"), Some(b"false"), None, Some(br#"{"k":[1, 2]}"#), Some(b"y")];
+        let expected: [Option<&[u8]>; 6] = [
+            Some(b"x"),
+            Some(b"1.0"),
+            Some(b"false"),
+            None,
+            Some(br#"{"k":[1, 2]}"#),
+            Some(b"y"),
+        ];
         assert_eq!(values, expected);
     }
 

@@ -11,4 +11,5 @@ pub mod retry;
 pub mod routing;
 pub mod sink;
 pub mod store;
+pub mod telemetry;
 pub mod transform;

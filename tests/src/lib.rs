@@ -1,1 +1,13 @@
+//! What the tests stand on: services, databases, topics, processes, a workload and a checker.
+//!
+//! Used by every tier in this crate. Nothing here asserts how the relay does its work, only what was
+//! committed and what arrived.
 
+pub mod build;
+pub mod checker;
+pub mod database;
+pub mod kafka;
+pub mod process;
+pub mod proxy;
+pub mod services;
+pub mod workload;

@@ -38,3 +38,14 @@ impl Default for LaneConfig {
         }
     }
 }
+
+/// When published events are deleted. Only for sources that mark them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetentionConfig {
+    /// How long a published event is kept.
+    pub keep: Duration,
+    /// Pause between two passes.
+    pub interval: Duration,
+    /// Most rows of one statement; a pass repeats it until nothing is left.
+    pub batch: usize,
+}

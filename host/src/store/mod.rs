@@ -45,12 +45,16 @@
 //! Settling goes by token. Expired claims are taken again, in ever smaller batches, the last ones
 //! alone.
 
+mod postgres;
+
 use std::time::Duration;
 
 use async_trait::async_trait;
 
 use crate::event::{Event, EventId, LaneName, Ordering, OrderingKey};
 use crate::failure::Failure;
+
+pub use self::postgres::{PayloadType, PostgresConfig, PostgresStore, Settle};
 
 /// The secret of one claim, made by the host, never re-used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -94,6 +98,8 @@ pub struct ClaimRequest<'a> {
     pub max_rows: usize,
     /// At most this many payload bytes, but always at least one event.
     pub max_bytes: usize,
+    /// From at most this many shards at once; a hint that has no meaning for row claims.
+    pub max_shards: usize,
     /// How thoroughly to look.
     pub look: Look,
 }

@@ -1,0 +1,273 @@
+//! One batch, from claim to settlement.
+//!
+//! Spawned by the lane loop, one task per batch. Renews the claim while it works, publishes, and
+//! settles only what was acknowledged. Never claims, and never holds a database transaction.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::outcome::{self, Destination, Outcomes};
+use super::plan;
+use super::verdict;
+use super::{LaneContext, Phase};
+use crate::clock::Moment;
+use crate::event::Event;
+use crate::failure::{Cause, Failure};
+use crate::retry::{backoff, jittered};
+use crate::sink::{Fence, Receipt};
+use crate::store::{Action, Batch, BatchClaim, Settled, Settlement, StoreError, Suspicion};
+
+/// Pauses between attempts to settle while the database is away.
+const FIRST_SETTLE_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_SETTLE_PAUSE: Duration = Duration::from_secs(3);
+
+/// What the lane loop learns from a batch.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    /// An infrastructure failure: the lane has to pause.
+    pub(super) trouble: Option<Failure>,
+    /// Whether anything was settled.
+    pub(super) progress: bool,
+}
+
+/// Works on a batch to its end.
+pub(super) async fn work(
+    lane: Arc<LaneContext>,
+    batch: Batch,
+    fence: Fence,
+    claimed: Moment,
+    mut phase: watch::Receiver<Phase>,
+) -> Report {
+    let claim = batch.claim();
+    for event in &batch.events {
+        lane.metrics.waited(event.waited);
+    }
+    let mut outcomes = tokio::select! {
+        biased;
+        // 1. Shutdown has run out of patience: what is in flight is let go, the rest given back.
+        outcomes = abandoned(&lane, &batch, &fence, &mut phase) => outcomes,
+        // 2. The claim is renewed for as long as the work takes; it never resolves.
+        () = keep(&lane, &claim, &fence) => Outcomes::default(),
+    };
+    if outcomes.overtaken > 0 {
+        tracing::warn!(lane = %lane.name, events = outcomes.overtaken,
+            "events were acknowledged ahead of an undecided event of their key");
+    }
+    count(&lane, &batch, &outcomes);
+    let trouble = outcomes.trouble.take();
+    let settled = settle(&lane, &claim, outcomes.settlements, &mut phase).await;
+    lane.metrics.worked(claimed.elapsed(), batch.events.len());
+    Report {
+        progress: settled.is_ok(),
+        trouble: trouble.or_else(|| settled.err()),
+    }
+}
+
+/// Transforms and publishes; on [`Phase::Abandon`] lets the sink decide what it can at once.
+async fn abandoned(
+    lane: &LaneContext,
+    batch: &Batch,
+    fence: &Fence,
+    phase: &mut watch::Receiver<Phase>,
+) -> Outcomes {
+    let carried = carry(lane, batch, fence);
+    tokio::pin!(carried);
+    tokio::select! {
+        outcomes = &mut carried => return outcomes,
+        () = super::reached(phase, Phase::Abandon) => {}
+    }
+    fence.close();
+    lane.sink.abandon();
+    match tokio::time::timeout(lane.abandon_limit, carried).await {
+        Ok(outcomes) => outcomes,
+        // Still with a plugin: nothing of it was published.
+        Err(_) => released(&batch.events),
+    }
+}
+
+/// Renews the claim at a third of its life, so that two renewals may fail.
+async fn keep(lane: &LaneContext, claim: &BatchClaim, fence: &Fence) {
+    let lease = lane.config.lease;
+    loop {
+        tokio::time::sleep(lease / 3).await;
+        let before = Moment::now();
+        match lane.store.renew(&lane.name, claim, lease).await {
+            Ok(true) => fence.extend(before.plus(lease)),
+            Ok(false) => {
+                tracing::warn!(lane = %lane.name, "a claim was lost while its batch was being worked on");
+                fence.close();
+                std::future::pending::<()>().await;
+            }
+            Err(error) => {
+                tracing::warn!(lane = %lane.name, error = %super::chain(&error), "a claim could not be renewed");
+            }
+        }
+    }
+}
+
+async fn carry(lane: &LaneContext, batch: &Batch, fence: &Fence) -> Outcomes {
+    if batch.suspicion == Suspicion::Convicted {
+        return convicted(batch);
+    }
+    // A suspect batch runs with nothing else in the process, so that a crash names it.
+    let (_shared, _alone) = match batch.suspicion {
+        Suspicion::None => (Some(lane.company.read().await), None),
+        Suspicion::Suspect | Suspicion::Convicted => (None, Some(lane.company.write().await)),
+    };
+    let started = Moment::now();
+    let judged = {
+        let _turn = lane.transforms.acquire().await;
+        verdict::judge(&lane.name, &batch.events, &lane.routes, &*lane.plugins).await
+    };
+    lane.metrics.transformed(started.elapsed());
+    let plan = {
+        let mut circuits = lane.circuits();
+        plan::plan(
+            &lane.name,
+            batch.ordering,
+            &batch.events,
+            judged,
+            &mut circuits,
+        )
+    };
+    let destinations: Vec<Destination> = plan.outgoing.iter().map(Destination::from).collect();
+    let receipts = if plan.outgoing.is_empty() {
+        Vec::new()
+    } else {
+        let started = Moment::now();
+        let receipts = lane.sink.publish(plan.outgoing, fence).await;
+        lane.metrics.published_in(started.elapsed());
+        receipts
+    };
+    let receipts = complete(receipts, destinations.len());
+    outcome::decide(
+        &batch.events,
+        batch.ordering,
+        plan.standings,
+        &destinations,
+        receipts,
+        &lane.config.retry,
+        &mut lane.circuits(),
+    )
+}
+
+/// A sink that broke its contract must not make an event count as published.
+fn complete(mut receipts: Vec<Receipt>, expected: usize) -> Vec<Receipt> {
+    receipts.resize(expected, Receipt::Unsent);
+    receipts
+}
+
+fn convicted(batch: &Batch) -> Outcomes {
+    let failure = Failure::new(
+        Cause::ProcessCrash,
+        "this event was alone in three processes that died while working on it",
+    );
+    Outcomes {
+        settlements: settlements(&batch.events, &Action::Park(failure)),
+        ..Outcomes::default()
+    }
+}
+
+fn released(events: &[Event]) -> Outcomes {
+    Outcomes {
+        settlements: settlements(events, &Action::Release),
+        ..Outcomes::default()
+    }
+}
+
+fn settlements(events: &[Event], action: &Action) -> Vec<Settlement> {
+    events
+        .iter()
+        .map(|event| Settlement {
+            id: event.id,
+            shard: event.shard,
+            key: event.ordering_key(),
+            holds_key: event.holds_key,
+            action: action.clone(),
+        })
+        .collect()
+}
+
+fn count(lane: &LaneContext, batch: &Batch, outcomes: &Outcomes) {
+    lane.metrics.deliveries(outcomes.acknowledged);
+    for (event, one) in batch.events.iter().zip(&outcomes.settlements) {
+        lane.metrics.action(&one.action);
+        match &one.action {
+            Action::Published | Action::Dropped(_) | Action::Release => {}
+            Action::Retry { failure, after } => {
+                tracing::warn!(lane = %lane.name, event = %one.id, event_type = event.event_type,
+                    attempt = event.attempts + 1, again_in = ?after, %failure, "event failed");
+            }
+            Action::Wait { failure, after } => {
+                tracing::debug!(lane = %lane.name, event = %one.id, event_type = event.event_type,
+                    again_in = ?after, %failure, "event waits for its destination");
+            }
+            Action::Park(failure) => {
+                tracing::error!(lane = %lane.name, event = %one.id, event_type = event.event_type, %failure,
+                    "event parked as FAILED");
+            }
+            Action::Halt(failure) => {
+                tracing::error!(lane = %lane.name, event = %one.id, event_type = event.event_type, %failure,
+                    "event halts its key");
+            }
+        }
+    }
+}
+
+/// Settles, and goes on trying while the database is away: settling by token is always safe, and
+/// giving up would repeat what was acknowledged.
+async fn settle(
+    lane: &LaneContext,
+    claim: &BatchClaim,
+    mut settlements: Vec<Settlement>,
+    phase: &mut watch::Receiver<Phase>,
+) -> Result<(), Failure> {
+    let started = Moment::now();
+    let mut refused = false;
+    for attempt in 0_u32.. {
+        let error = match lane.store.settle(&lane.name, claim, &settlements).await {
+            Ok(settled) => {
+                lane.metrics.settled_in(started.elapsed());
+                report_losses(lane, &settled);
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        tracing::warn!(lane = %lane.name, error = %super::chain(&error), "outcomes could not be settled yet");
+        let unavailable = || Failure::new(Cause::DatabaseUnavailable, super::chain(&error));
+        match &error {
+            StoreError::Unavailable { .. } => {}
+            StoreError::Schema { .. } | StoreError::Refused { .. } if refused => {
+                return Err(unavailable());
+            }
+            // Something in the outcomes is refused: the acknowledged ones must be written all the same.
+            StoreError::Schema { .. } | StoreError::Refused { .. } => {
+                refused = true;
+                for one in &mut settlements {
+                    if !matches!(one.action, Action::Published) {
+                        one.action = Action::Release;
+                    }
+                }
+            }
+        }
+        if *phase.borrow() == Phase::Abandon {
+            return Err(unavailable());
+        }
+        let pause = jittered(backoff(FIRST_SETTLE_PAUSE, LONGEST_SETTLE_PAUSE, attempt));
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = super::reached(phase, Phase::Abandon) => {}
+        }
+    }
+    Ok(())
+}
+
+fn report_losses(lane: &LaneContext, settled: &Settled) {
+    if settled.lost_claims > 0 {
+        lane.metrics.lost(settled.lost_claims, settled.lost.len());
+        tracing::warn!(lane = %lane.name, claims = settled.lost_claims, events = settled.lost.len(),
+            "a claim was lost before its outcomes were settled; its events will be taken again");
+    }
+}

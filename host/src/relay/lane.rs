@@ -1,0 +1,261 @@
+//! The loop of one lane: claim, hand the batch to a task, react to what comes back.
+//!
+//! Owned by the relay, one per lane. Claims one batch at a time, keeps a bounded number in flight,
+//! and pauses while the broker or the database is away. Never transforms or publishes itself.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+
+use super::batch::{self, Report};
+use super::{LaneContext, Phase, chain, reached};
+use crate::clock::Moment;
+use crate::failure::{Cause, Failure};
+use crate::retry::{backoff, jittered};
+use crate::sink::Fence;
+use crate::store::{Batch, ClaimRequest, Look, StoreError, Suspicion, Token};
+
+/// Pause after a claim that left nothing over: long enough to gather a batch, short enough for
+/// single-digit milliseconds of lag. It doubles up to the poll interval while nothing comes.
+const SHORTEST_POLL: Duration = Duration::from_millis(5);
+/// Time between two full looks, and how many times longer than the look itself it must be.
+const FULL_LOOK_INTERVAL: Duration = Duration::from_secs(5);
+const FULL_LOOK_SHARE: u32 = 20;
+/// Pauses while the broker or the database is away.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Shards of one claim: at first, and at most.
+const FIRST_SHARDS: usize = 8;
+const MOST_SHARDS: usize = 256;
+
+/// One lane's loop.
+pub(super) struct LaneLoop {
+    lane: Arc<LaneContext>,
+    phase: watch::Receiver<Phase>,
+    in_flight: JoinSet<Report>,
+    opened: bool,
+    /// When to look for work next.
+    next_look: Instant,
+    poll: Duration,
+    next_full: Instant,
+    shards: usize,
+    /// Set while the lane waits for the broker or the database.
+    pause: Option<Pause>,
+}
+
+struct Pause {
+    times: u32,
+    /// Whether the broker has to answer before the lane goes on.
+    broker: bool,
+}
+
+impl LaneLoop {
+    pub(super) fn new(lane: Arc<LaneContext>, phase: watch::Receiver<Phase>) -> Self {
+        Self {
+            lane,
+            phase,
+            in_flight: JoinSet::new(),
+            opened: false,
+            next_look: Instant::now(),
+            poll: SHORTEST_POLL,
+            next_full: Instant::now(),
+            shards: FIRST_SHARDS,
+            pause: None,
+        }
+    }
+
+    /// Runs until shutdown, then until what is in flight is finished.
+    pub(super) async fn run(mut self) {
+        let mut phase = self.phase.clone();
+        loop {
+            let room = self.in_flight.len() < self.lane.config.in_flight;
+            let next_look = self.next_look;
+            tokio::select! {
+                biased;
+                // 1. Shutdown comes first: nothing more is claimed.
+                () = reached(&mut phase, Phase::Draining) => break,
+                // 2. Finished batches free room and tell of trouble before more is claimed.
+                Some(ended) = self.in_flight.join_next() => self.finished(ended),
+                // 3. Look for work, when there is room for it.
+                () = tokio::time::sleep_until(next_look.into()), if room => self.look(&mut phase).await,
+            }
+            self.lane.metrics.in_flight(self.in_flight.len());
+        }
+        while let Some(ended) = self.in_flight.join_next().await {
+            self.finished(ended);
+            self.lane.metrics.in_flight(self.in_flight.len());
+        }
+    }
+
+    async fn look(&mut self, phase: &mut watch::Receiver<Phase>) {
+        if self.pause.as_ref().is_some_and(|pause| pause.broker) {
+            let ready = tokio::select! {
+                ready = self.lane.sink.ready() => ready,
+                () = reached(phase, Phase::Draining) => return,
+            };
+            if let Err(failure) = ready {
+                return self.pause(&failure, true);
+            }
+            // The database is asked next; only then is the pause over.
+            self.pause = self.pause.take().map(|pause| Pause {
+                broker: false,
+                ..pause
+            });
+        }
+        match self.claim().await {
+            Ok(batch) => {
+                self.resume();
+                self.schedule(batch.as_ref());
+                if let Some((batch, fence, claimed)) = batch {
+                    self.start(batch, fence, claimed);
+                }
+            }
+            Err(error) => self.store_failed(&error),
+        }
+    }
+
+    async fn claim(&mut self) -> Result<Option<(Batch, Fence, Moment)>, StoreError> {
+        let lane = &self.lane;
+        if !self.opened {
+            lane.store
+                .open_lane(&lane.name, lane.config.ordering)
+                .await?;
+            self.opened = true;
+        }
+        let look = if Instant::now() >= self.next_full {
+            Look::Full
+        } else {
+            Look::Quick
+        };
+        // The lease is counted from before the claim is sent.
+        let before = Moment::now();
+        let claimed = lane
+            .store
+            .claim(&ClaimRequest {
+                lane: &lane.name,
+                ordering: lane.config.ordering,
+                token: Token::fresh(),
+                owner: &lane.instance,
+                lease: lane.config.lease,
+                max_rows: lane.config.batch_rows,
+                max_bytes: lane.config.batch_bytes,
+                max_shards: self.shards,
+                look,
+            })
+            .await?;
+        let took = before.elapsed();
+        if look == Look::Full {
+            let recovering = claimed
+                .as_ref()
+                .is_some_and(|batch| batch.suspicion != Suspicion::None);
+            if !recovering {
+                let rest = jittered(FULL_LOOK_INTERVAL.max(took.saturating_mul(FULL_LOOK_SHARE)));
+                self.next_full = Instant::now() + rest;
+            }
+        }
+        Ok(claimed.map(|batch| {
+            lane.metrics.claimed(took);
+            (batch, Fence::until(before.plus(lane.config.lease)), before)
+        }))
+    }
+
+    /// When to look next, and how many shards to take then.
+    fn schedule(&mut self, found: Option<&(Batch, Fence, Moment)>) {
+        let now = Instant::now();
+        match found {
+            Some((batch, ..)) if batch.full || batch.suspicion != Suspicion::None => {
+                self.poll = SHORTEST_POLL;
+                self.next_look = now;
+                if batch.events.len() * 2 < self.lane.config.batch_rows {
+                    self.shards = (self.shards * 2).min(MOST_SHARDS);
+                } else if batch.events.len() >= self.lane.config.batch_rows {
+                    self.shards = (self.shards / 2).max(1);
+                }
+            }
+            Some(_) => {
+                self.poll = SHORTEST_POLL;
+                self.next_look = now + SHORTEST_POLL;
+            }
+            None => {
+                self.next_look = now + jittered(self.poll);
+                self.poll = (self.poll * 2).min(self.lane.config.poll_interval);
+            }
+        }
+    }
+
+    fn start(&mut self, batch: Batch, fence: Fence, claimed: Moment) {
+        let lane = Arc::clone(&self.lane);
+        let phase = self.phase.clone();
+        self.in_flight
+            .spawn(batch::work(lane, batch, fence, claimed, phase));
+    }
+
+    fn finished(&mut self, ended: Result<Report, JoinError>) {
+        match ended {
+            Ok(report) => {
+                if report.progress {
+                    self.lane.health.progress();
+                }
+                if let Some(trouble) = report.trouble {
+                    self.pause(&trouble, trouble.cause != Cause::DatabaseUnavailable);
+                }
+            }
+            // Its lease expires and the batch is taken again, alone; nothing is lost.
+            Err(error) => {
+                tracing::error!(lane = %self.lane.name, %error, "a batch died; its events will be taken again");
+            }
+        }
+    }
+
+    fn store_failed(&mut self, error: &StoreError) {
+        match error {
+            StoreError::Unavailable { .. } => {
+                self.pause(
+                    &Failure::new(Cause::DatabaseUnavailable, chain(error)),
+                    false,
+                );
+            }
+            StoreError::Schema { .. } | StoreError::Refused { .. } => {
+                // The tables may be another's by the time someone has mended this.
+                self.opened = false;
+                self.pause(
+                    &Failure::new(Cause::DatabaseUnavailable, chain(error)),
+                    false,
+                );
+            }
+        }
+    }
+
+    /// Stops claiming for a while. Batches in flight go on; several of them failing at once count
+    /// as one.
+    fn pause(&mut self, why: &Failure, broker: bool) {
+        if why.cause == Cause::ShuttingDown || why.cause == Cause::LeaseEnding {
+            return;
+        }
+        let now = Instant::now();
+        let times = match &self.pause {
+            Some(pause) if self.next_look > now => pause.times,
+            Some(pause) => pause.times.saturating_add(1),
+            None => 0,
+        };
+        let broker = broker || self.pause.as_ref().is_some_and(|pause| pause.broker);
+        if self.lane.health.blocked(why.to_string()) {
+            tracing::error!(lane = %self.lane.name, %why, "lane waits; no attempts are used");
+        }
+        if self.pause.is_none() {
+            self.lane.metrics.paused(why.cause);
+        }
+        self.next_look = now + jittered(backoff(FIRST_PAUSE, LONGEST_PAUSE, times));
+        self.pause = Some(Pause { times, broker });
+    }
+
+    fn resume(&mut self) {
+        if self.pause.take().is_some() {
+            self.lane.metrics.resumed();
+            tracing::info!(lane = %self.lane.name, "lane goes on");
+        }
+        self.lane.health.clear();
+    }
+}

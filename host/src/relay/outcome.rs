@@ -1,0 +1,300 @@
+//! From receipts to settlements: what becomes of each event of a batch. Pure.
+//!
+//! Called by the batch worker after publishing. Published means acknowledged: an event counts as
+//! published only when every one of its records is.
+
+use std::time::Duration;
+
+use crate::event::{Event, Ordering, OrderingKey};
+use crate::failure::{Failure, FailureKind};
+use crate::retry::{NextStep, RetryPolicy};
+use crate::sink::{Outgoing, Receipt};
+use crate::store::{Action, Settlement};
+
+use super::circuit::Circuits;
+use super::plan::Standing;
+
+/// What a batch came to.
+#[derive(Debug, Default)]
+pub(super) struct Outcomes {
+    /// One settlement per event.
+    pub(super) settlements: Vec<Settlement>,
+    /// The first infrastructure failure, if there was one: the lane has to pause.
+    pub(super) trouble: Option<Failure>,
+    /// Records acknowledged.
+    pub(super) acknowledged: u64,
+    /// Events acknowledged although an earlier one of their key was not: it cannot be undone.
+    pub(super) overtaken: u64,
+}
+
+/// Decides a batch. `receipts` has one entry per record of `outgoing`, whose topics are `topics`.
+pub(super) fn decide(
+    events: &[Event],
+    ordering: Ordering,
+    standings: Vec<Standing>,
+    destinations: &[Destination],
+    receipts: Vec<Receipt>,
+    policy: &RetryPolicy,
+    circuits: &mut Circuits,
+) -> Outcomes {
+    let mut outcomes = Outcomes::default();
+    let mut open = std::collections::HashSet::new();
+    let mut received = destinations.iter().zip(receipts).peekable();
+    for (index, (event, standing)) in events.iter().zip(standings).enumerate() {
+        let mut own = Vec::new();
+        while let Some(entry) = received.next_if(|(to, _)| to.event as usize == index) {
+            own.push(entry);
+        }
+        let action = match standing {
+            Standing::Behind => Action::Release,
+            Standing::Dropped(reason) => Action::Dropped(reason),
+            Standing::Resting(after, failure) => Action::Wait { after, failure },
+            Standing::Failed(failure) => {
+                // A missing plugin or route: the text names it.
+                let destination = failure.to_string();
+                failed(
+                    event,
+                    failure,
+                    &destination,
+                    policy,
+                    circuits,
+                    &mut outcomes,
+                )
+            }
+            Standing::Going(_) => receive(event, own, policy, circuits, &mut outcomes),
+        };
+        let key = event.ordering_key();
+        note_order(&action, &key, ordering, &mut open, &mut outcomes);
+        outcomes.settlements.push(Settlement {
+            id: event.id,
+            shard: event.shard,
+            key,
+            holds_key: event.holds_key,
+            action,
+        });
+    }
+    outcomes
+}
+
+/// Where a record went, kept while the record itself is with the sink.
+#[derive(Debug, Clone)]
+pub(super) struct Destination {
+    pub(super) event: u32,
+    pub(super) topic: String,
+}
+
+impl From<&Outgoing> for Destination {
+    fn from(outgoing: &Outgoing) -> Self {
+        Self {
+            event: outgoing.event,
+            topic: outgoing.record.topic.clone(),
+        }
+    }
+}
+
+fn receive(
+    event: &Event,
+    own: Vec<(&Destination, Receipt)>,
+    policy: &RetryPolicy,
+    circuits: &mut Circuits,
+    outcomes: &mut Outcomes,
+) -> Action {
+    let mut refused = None;
+    let mut undecided = false;
+    for (to, receipt) in own {
+        match receipt {
+            Receipt::Acknowledged => {
+                outcomes.acknowledged += 1;
+                if circuits.worked(&to.topic) {
+                    tracing::info!(topic = to.topic, "topic works again");
+                }
+            }
+            Receipt::Refused(failure) => {
+                refused.get_or_insert((failure, to.topic.as_str()));
+            }
+            Receipt::Unknown(failure) => {
+                undecided = true;
+                outcomes.trouble.get_or_insert(failure);
+            }
+            Receipt::Unsent => undecided = true,
+        }
+    }
+    match refused {
+        Some((failure, topic)) => failed(event, failure, topic, policy, circuits, outcomes),
+        None if undecided => Action::Release,
+        None => Action::Published,
+    }
+}
+
+/// The one place where a failure's kind becomes what happens next.
+fn failed(
+    event: &Event,
+    failure: Failure,
+    destination: &str,
+    policy: &RetryPolicy,
+    circuits: &mut Circuits,
+    outcomes: &mut Outcomes,
+) -> Action {
+    match failure.kind() {
+        FailureKind::Event => match policy.next(event.attempts) {
+            NextStep::Again(after) => Action::Retry { after, failure },
+            NextStep::Park => Action::Park(failure),
+            NextStep::HaltKey => Action::Halt(failure),
+        },
+        FailureKind::Destination => {
+            let after = circuits
+                .failed(destination, &failure)
+                .max(Duration::from_millis(100));
+            Action::Wait { after, failure }
+        }
+        FailureKind::Infrastructure => {
+            outcomes.trouble.get_or_insert(failure);
+            Action::Release
+        }
+    }
+}
+
+fn note_order(
+    action: &Action,
+    key: &OrderingKey,
+    ordering: Ordering,
+    open: &mut std::collections::HashSet<OrderingKey>,
+    outcomes: &mut Outcomes,
+) {
+    if ordering != Ordering::Key {
+        return;
+    }
+    match action {
+        Action::Published => outcomes.overtaken += u64::from(open.contains(key)),
+        Action::Dropped(_) | Action::Park(_) => {}
+        Action::Retry { .. } | Action::Wait { .. } | Action::Halt(_) | Action::Release => {
+            open.insert(key.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::EventId;
+    use crate::failure::Cause;
+
+    fn event(id: i64, attempts: u32) -> Event {
+        Event {
+            id: EventId(id),
+            shard: 3,
+            aggregate_type: String::new(),
+            aggregate_id: Some("k".into()),
+            event_type: "t".into(),
+            partition_key: None,
+            topic: None,
+            headers: vec![],
+            payload: None,
+            attempts,
+            created_at_ms: 0,
+            waited: Duration::ZERO,
+            holds_key: false,
+            defect: None,
+        }
+    }
+
+    fn to(event: u32) -> Destination {
+        Destination {
+            event,
+            topic: "t".into(),
+        }
+    }
+
+    fn decided(
+        events: &[Event],
+        standings: Vec<Standing>,
+        to: &[Destination],
+        receipts: Vec<Receipt>,
+    ) -> Outcomes {
+        let policy = RetryPolicy {
+            max_attempts: 3,
+            ..RetryPolicy::default()
+        };
+        decide(
+            events,
+            Ordering::Key,
+            standings,
+            to,
+            receipts,
+            &policy,
+            &mut Circuits::default(),
+        )
+    }
+
+    #[test]
+    fn an_event_is_published_only_when_all_its_records_are() {
+        let events = [event(1, 0), event(2, 0)];
+        let unknown = Receipt::Unknown(Failure::new(Cause::PublishTimeout, "late"));
+        let outcomes = decided(
+            &events,
+            vec![Standing::Going(2), Standing::Going(2)],
+            &[to(0), to(0), to(1), to(1)],
+            vec![
+                Receipt::Acknowledged,
+                Receipt::Acknowledged,
+                Receipt::Acknowledged,
+                unknown,
+            ],
+        );
+        assert_eq!(outcomes.settlements[0].action, Action::Published);
+        assert_eq!(outcomes.settlements[1].action, Action::Release);
+        assert_eq!(outcomes.acknowledged, 3);
+        assert_eq!(outcomes.trouble.unwrap().cause, Cause::PublishTimeout);
+    }
+
+    #[test]
+    fn attempts_are_used_by_the_event_s_own_failures_only() {
+        let broker = Failure::new(Cause::BrokerUnavailable, "down");
+        let outcomes = decided(
+            &[event(1, 9)],
+            vec![Standing::Going(1)],
+            &[to(0)],
+            vec![Receipt::Unknown(broker)],
+        );
+        assert_eq!(outcomes.settlements[0].action, Action::Release);
+        let topic = Failure::new(Cause::TopicUnknown, "no such topic");
+        let outcomes = decided(
+            &[event(1, 9)],
+            vec![Standing::Going(1)],
+            &[to(0)],
+            vec![Receipt::Refused(topic)],
+        );
+        assert!(matches!(
+            outcomes.settlements[0].action,
+            Action::Wait { .. }
+        ));
+        assert!(outcomes.trouble.is_none());
+        let large = Failure::new(Cause::RecordTooLarge, "too large");
+        let outcomes = decided(
+            &[event(1, 2)],
+            vec![Standing::Going(1)],
+            &[to(0)],
+            vec![Receipt::Refused(large.clone())],
+        );
+        assert_eq!(outcomes.settlements[0].action, Action::Park(large));
+    }
+
+    #[test]
+    fn an_event_without_records_is_published() {
+        let outcomes = decided(&[event(1, 0)], vec![Standing::Going(0)], &[], vec![]);
+        assert_eq!(outcomes.settlements[0].action, Action::Published);
+    }
+
+    #[test]
+    fn an_acknowledgement_behind_an_undecided_event_is_noticed() {
+        let unknown = Receipt::Unknown(Failure::new(Cause::PublishTimeout, "late"));
+        let outcomes = decided(
+            &[event(1, 0), event(2, 0)],
+            vec![Standing::Going(1), Standing::Going(1)],
+            &[to(0), to(1)],
+            vec![unknown, Receipt::Acknowledged],
+        );
+        assert_eq!(outcomes.overtaken, 1);
+        assert_eq!(outcomes.settlements[1].action, Action::Published);
+    }
+}

@@ -1,0 +1,232 @@
+//! From verdicts to records: what may be published of a batch now, and what must wait. Pure.
+//!
+//! Called by the batch worker between transform and publish. Keeps order: once an event of a key
+//! cannot go, no later event of that key in the batch goes either.
+
+use std::collections::HashMap;
+
+use crate::event::{Event, LaneName, Ordering, OrderingKey, Outcome};
+use crate::failure::Failure;
+use crate::routing::{self, Route};
+use crate::sink::Outgoing;
+
+use super::circuit::Circuits;
+
+/// Where one event of the batch stands before publishing.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Standing {
+    /// Its records are in the plan, this many of them.
+    Going(usize),
+    /// Nothing to publish: dropped for this reason.
+    Dropped(String),
+    /// It failed, by itself or for its destination.
+    Failed(Failure),
+    /// Its destination is known to be unusable; it waits this long.
+    Resting(std::time::Duration, Failure),
+    /// An earlier event of its key does not go, so neither does it.
+    Behind,
+}
+
+/// A batch, ready to be published.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// One standing per event.
+    pub(super) standings: Vec<Standing>,
+    /// The records of all events that go, in event order.
+    pub(super) outgoing: Vec<Outgoing>,
+}
+
+/// One event with the verdict on it and the route it took.
+pub(super) struct Judged<'a> {
+    pub(super) verdict: Result<Outcome, Failure>,
+    pub(super) route: Option<&'a Route>,
+}
+
+/// Lays out a batch. `judged` has one entry per event.
+pub(super) fn plan(
+    lane: &LaneName,
+    ordering: Ordering,
+    events: &[Event],
+    judged: Vec<Judged<'_>>,
+    circuits: &mut Circuits,
+) -> Plan {
+    let mut standings = Vec::with_capacity(events.len());
+    let mut outgoing = Vec::with_capacity(events.len());
+    let mut slots: HashMap<OrderingKey, (u32, bool)> = HashMap::new();
+    for (index, (event, judged)) in events.iter().zip(judged).enumerate() {
+        let number = u32::try_from(index).unwrap_or(u32::MAX);
+        let mut own = (number, false);
+        let slot = match ordering {
+            Ordering::Key => slots.entry(event.ordering_key()).or_insert((number, false)),
+            Ordering::Total => slots.entry(OrderingKey(None)).or_insert((0, false)),
+            Ordering::None => &mut own,
+        };
+        if slot.1 {
+            standings.push(Standing::Behind);
+            continue;
+        }
+        let before = outgoing.len();
+        let standing = stand(lane, event, judged, circuits, |record| {
+            outgoing.push(Outgoing {
+                slot: slot.0,
+                event: number,
+                record,
+            });
+        });
+        match &standing {
+            Standing::Going(_) | Standing::Dropped(_) => {}
+            Standing::Failed(_) | Standing::Resting(..) | Standing::Behind => {
+                outgoing.truncate(before);
+                slot.1 = true;
+            }
+        }
+        standings.push(standing);
+    }
+    Plan {
+        standings,
+        outgoing,
+    }
+}
+
+fn stand(
+    lane: &LaneName,
+    event: &Event,
+    judged: Judged<'_>,
+    circuits: &mut Circuits,
+    mut send: impl FnMut(crate::event::Record),
+) -> Standing {
+    let deliveries = match judged.verdict {
+        Ok(Outcome::Deliver(deliveries)) => deliveries,
+        Ok(Outcome::Drop(reason)) => return Standing::Dropped(reason),
+        Err(failure) => return Standing::Failed(failure),
+    };
+    let count = deliveries.len();
+    for delivery in deliveries {
+        let record = match routing::complete(delivery, judged.route, event, lane) {
+            Ok(record) => record,
+            Err(failure) => return Standing::Failed(failure),
+        };
+        if let Some((rest, failure)) = circuits.wait(&record.topic) {
+            return Standing::Resting(rest, failure);
+        }
+        send(record);
+    }
+    Standing::Going(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::event::{Delivery, EventId};
+    use crate::failure::Cause;
+
+    fn event(id: i64, key: &str) -> Event {
+        Event {
+            id: EventId(id),
+            shard: 0,
+            aggregate_type: "order".into(),
+            aggregate_id: Some(key.into()),
+            event_type: "order.created".into(),
+            partition_key: None,
+            topic: Some("orders".into()),
+            headers: vec![],
+            payload: Some(Bytes::from_static(b"{}")),
+            attempts: 0,
+            created_at_ms: 0,
+            waited: Duration::ZERO,
+            holds_key: false,
+            defect: None,
+        }
+    }
+
+    fn deliver(count: usize) -> Judged<'static> {
+        Judged {
+            verdict: Ok(Outcome::Deliver(vec![Delivery::default(); count])),
+            route: None,
+        }
+    }
+
+    fn fail() -> Judged<'static> {
+        Judged {
+            verdict: Err(Failure::new(Cause::PluginRejected, "no")),
+            route: None,
+        }
+    }
+
+    fn lane() -> LaneName {
+        LaneName {
+            source: "s".into(),
+            lane: "default".into(),
+        }
+    }
+
+    #[test]
+    fn nothing_overtakes_a_failed_event_of_its_key() {
+        let events = [event(1, "a"), event(2, "a"), event(3, "b"), event(4, "a")];
+        let judged = vec![deliver(1), fail(), deliver(2), deliver(1)];
+        let plan = plan(
+            &lane(),
+            Ordering::Key,
+            &events,
+            judged,
+            &mut Circuits::default(),
+        );
+        assert_eq!(plan.standings[0], Standing::Going(1));
+        assert!(matches!(plan.standings[1], Standing::Failed(_)));
+        assert_eq!(plan.standings[2], Standing::Going(2));
+        assert_eq!(plan.standings[3], Standing::Behind);
+        let sent: Vec<_> = plan
+            .outgoing
+            .iter()
+            .map(|out| (out.event, out.slot))
+            .collect();
+        assert_eq!(sent, [(0, 0), (2, 2), (2, 2)]);
+    }
+
+    #[test]
+    fn total_order_stops_the_whole_lane_and_no_order_stops_nothing() {
+        let events = [event(1, "a"), event(2, "b")];
+        let total = plan(
+            &lane(),
+            Ordering::Total,
+            &events,
+            vec![fail(), deliver(1)],
+            &mut Circuits::default(),
+        );
+        assert_eq!(total.standings[1], Standing::Behind);
+        let events = [event(1, "a"), event(2, "a")];
+        let none = plan(
+            &lane(),
+            Ordering::None,
+            &events,
+            vec![fail(), deliver(1)],
+            &mut Circuits::default(),
+        );
+        assert_eq!(none.standings[1], Standing::Going(1));
+    }
+
+    #[test]
+    fn events_for_a_resting_topic_wait_and_one_tries_again_later() {
+        let mut circuits = Circuits::default();
+        let unknown = Failure::new(Cause::TopicUnknown, "no topic 'orders'");
+        let rest = circuits.failed("orders", &unknown);
+        assert!(circuits.failed("orders", &unknown) <= rest);
+        let events = [event(1, "a"), event(2, "a")];
+        let plan = plan(
+            &lane(),
+            Ordering::Key,
+            &events,
+            vec![deliver(1), deliver(1)],
+            &mut circuits,
+        );
+        assert!(matches!(plan.standings[0], Standing::Resting(..)));
+        assert_eq!(plan.standings[1], Standing::Behind);
+        assert!(plan.outgoing.is_empty());
+        assert!(circuits.worked("orders"));
+        assert!(circuits.wait("orders").is_none());
+    }
+}

@@ -1,0 +1,386 @@
+//! PostgreSQL as a store: leases and row claims on `FOR UPDATE SKIP LOCKED`.
+//!
+//! Built by the composition root, called by the relay through [`Store`]. Every statement stands in
+//! one of the child modules. Keeps no session state on pooled connections, holds no transaction
+//! open between calls, and never logs or returns the connection URL.
+
+mod events;
+mod leases;
+mod names;
+mod row_claims;
+mod schema;
+mod settle;
+mod stats;
+mod suspicion;
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions, PgConnection, PgPool, Postgres, Transaction};
+use tokio::sync::OnceCell;
+
+use self::schema::{Found, Tables};
+use super::{Batch, BatchClaim, ClaimRequest, LaneStats, Settled, Settlement, Store, StoreError};
+use crate::event::{EventId, LaneName, Ordering};
+
+/// The column type of the payload, chosen when the table is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PayloadType {
+    /// `json`: checked by the database, kept byte for byte.
+    #[default]
+    Json,
+    /// `jsonb`: normalised by the database; bytes are not kept.
+    Jsonb,
+    /// `text`: any text.
+    Text,
+    /// `bytea`: any bytes.
+    Bytea,
+}
+
+impl PayloadType {
+    /// Every type with its name in config and SQL.
+    pub const ALL: [(&'static str, Self); 4] = [
+        ("json", Self::Json),
+        ("jsonb", Self::Jsonb),
+        ("text", Self::Text),
+        ("bytea", Self::Bytea),
+    ];
+
+    fn sql(self) -> &'static str {
+        Self::ALL
+            .iter()
+            .find(|(_, known)| *known == self)
+            .map_or("json", |(name, _)| name)
+    }
+}
+
+/// What happens to an event that was published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Settle {
+    /// Its row is deleted.
+    #[default]
+    Delete,
+    /// Its row is marked PUBLISHED, and retention deletes it later.
+    Mark,
+}
+
+/// One source on PostgreSQL.
+#[derive(Clone)]
+pub struct PostgresConfig {
+    /// The source's name; it keys the side tables.
+    pub source: String,
+    /// Connection URL; secret. TLS is set by its `sslmode` and `sslrootcert`.
+    pub url: String,
+    /// Table name by the rules of SQL: `outbox`, `app.outbox`, `"App"."Outbox"`.
+    pub table: String,
+    /// Shards per lane for a new table, 1 to 4096. Fixed once the table exists.
+    pub shards: u16,
+    /// Payload column for a new table.
+    pub payload_type: PayloadType,
+    /// What happens to published events.
+    pub settle: Settle,
+    /// Whether a pooler in transaction mode stands between: no prepared statements are kept then.
+    pub transaction_pooler: bool,
+    /// Most connections at once.
+    pub max_connections: u32,
+    /// Whether a lane reads the whole lane in id order, which wants an index of its own.
+    pub whole_lane_index: bool,
+}
+
+impl std::fmt::Debug for PostgresConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresConfig")
+            .field("source", &self.source)
+            .field("table", &self.table)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How long a call waits for a connection before the database counts as unavailable.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long one call to the database may take before it counts as unavailable: a dead network path
+/// gives no error of its own. Far above a settle of the largest batch.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// How a claim's transaction begins. The isolation level is stated because the database's default
+/// may be another. Sequential scans are ruled out for this transaction only: a plan made while the
+/// table was empty would otherwise be kept when it has filled up.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_seqscan = off";
+
+/// One source's tables on PostgreSQL.
+pub struct PostgresStore {
+    config: PostgresConfig,
+    tables: Tables,
+    pool: PgPool,
+    opened: OnceCell<events::Statements>,
+}
+
+impl PostgresStore {
+    /// A store that connects when it is first used.
+    ///
+    /// # Errors
+    /// A text that says what is wrong with the URL or the table name; never holds the URL.
+    pub fn new(config: PostgresConfig) -> Result<Self, String> {
+        let tables = Tables::new(&config.table)?;
+        let mut options = PgConnectOptions::from_str(&config.url)
+            .map_err(|_| {
+                "the URL is not a PostgreSQL URL: write postgres://user:password@host:5432/database"
+                    .to_owned()
+            })?
+            .application_name("haulier")
+            .disable_statement_logging();
+        if config.transaction_pooler {
+            options = options.statement_cache_capacity(0);
+        }
+        let pool = PgPoolOptions::new()
+            .max_connections(config.max_connections)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .connect_lazy_with(options);
+        Ok(Self {
+            config,
+            tables,
+            pool,
+            opened: OnceCell::new(),
+        })
+    }
+
+    /// The migration as SQL text.
+    pub fn migration_sql(&self) -> String {
+        schema::migration_sql(&self.config, &self.tables)
+    }
+
+    /// Creates what is missing. Safe to run twice and at the same time.
+    ///
+    /// # Errors
+    /// When the database is unavailable or refuses.
+    pub async fn migrate(&self) -> Result<(), StoreError> {
+        self.bounded("migrate", async {
+            let mut connection = self.pool.acquire().await?;
+            schema::migrate(&mut connection, &self.config, &self.tables).await
+        })
+        .await?;
+        self.look().await.map(|_| ())
+    }
+
+    /// Looks whether the tables are there and fit.
+    ///
+    /// # Errors
+    /// What is wrong, with the remedy.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        self.look().await.map(|_| ())
+    }
+
+    async fn look(&self) -> Result<Found, StoreError> {
+        let found = self
+            .bounded("look at the tables", async {
+                let mut connection = self.pool.acquire().await?;
+                schema::find(&mut connection, &self.config, &self.tables).await
+            })
+            .await?;
+        found.map_err(|problem| self.schema_error(problem))
+    }
+
+    async fn statements(&self) -> Result<&events::Statements, StoreError> {
+        self.opened
+            .get_or_try_init(|| async {
+                let found = self.look().await?;
+                Ok(events::Statements::new(
+                    &self.tables,
+                    &found,
+                    self.config.settle,
+                ))
+            })
+            .await
+    }
+
+    async fn begin(&self) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
+        self.pool.begin_with(BEGIN).await
+    }
+
+    /// Runs a call with a time limit and turns what goes wrong into the contract's words.
+    async fn bounded<T>(
+        &self,
+        doing: &'static str,
+        call: impl Future<Output = Result<T, sqlx::Error>>,
+    ) -> Result<T, StoreError> {
+        match tokio::time::timeout(CALL_TIMEOUT, call).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(cause)) => Err(self.error(doing, cause)),
+            Err(elapsed) => Err(StoreError::Unavailable {
+                source_name: self.config.source.clone(),
+                doing,
+                cause: Box::new(elapsed),
+            }),
+        }
+    }
+
+    fn error(&self, doing: &'static str, cause: sqlx::Error) -> StoreError {
+        let source_name = self.config.source.clone();
+        match nature(&cause) {
+            Nature::Passing => StoreError::Unavailable {
+                source_name,
+                doing,
+                cause: Box::new(cause),
+            },
+            Nature::Schema => StoreError::Schema {
+                source_name,
+                problem: format!("{cause}: run `haulier migrate`"),
+            },
+            Nature::Lasting => StoreError::Refused {
+                source_name,
+                doing,
+                cause: Box::new(cause),
+            },
+        }
+    }
+
+    fn schema_error(&self, problem: String) -> StoreError {
+        StoreError::Schema {
+            source_name: self.config.source.clone(),
+            problem,
+        }
+    }
+}
+
+/// What an error of the driver means for the caller.
+enum Nature {
+    Passing,
+    Schema,
+    Lasting,
+}
+
+/// Sorts driver errors by SQLSTATE class (PostgreSQL manual, appendix A).
+fn nature(error: &sqlx::Error) -> Nature {
+    let sqlx::Error::Database(database) = error else {
+        return match error {
+            sqlx::Error::Configuration(_)
+            | sqlx::Error::ColumnDecode { .. }
+            | sqlx::Error::Decode(_)
+            | sqlx::Error::ColumnNotFound(_)
+            | sqlx::Error::ColumnIndexOutOfBounds { .. }
+            | sqlx::Error::TypeNotFound { .. } => Nature::Lasting,
+            // The rest are connections that could not be had, broke, or timed out.
+            _ => Nature::Passing,
+        };
+    };
+    let code = database.code().unwrap_or_default();
+    match (code.get(..2).unwrap_or_default(), &*code) {
+        // Undefined table, undefined column: not migrated, or to another version.
+        (_, "42P01" | "42703") => Nature::Schema,
+        // Connection, resources, operator intervention, system error; serialisation failure and
+        // deadlock; read-only while a standby is being promoted; too many connections.
+        ("08" | "53" | "57" | "58" | "40", _) | (_, "25006" | "55P03") => Nature::Passing,
+        _ => Nature::Lasting,
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn open_lane(&self, lane: &LaneName, ordering: Ordering) -> Result<(), StoreError> {
+        let found = self.look().await?;
+        self.statements().await?;
+        let shards: Vec<i32> = match ordering {
+            Ordering::Key => (0..found.shards).collect(),
+            Ordering::Total => vec![leases::WHOLE_LANE],
+            Ordering::None => Vec::new(),
+        };
+        if ordering != Ordering::Key && !found.whole_lane_index {
+            return Err(self.schema_error(format!(
+                "lane '{}' reads the whole lane, and table {} has no index for that: run `haulier migrate`",
+                lane.lane, self.tables.events,
+            )));
+        }
+        self.bounded("open a lane", async {
+            let mut connection = self.pool.acquire().await?;
+            leases::create(&mut connection, &self.tables, lane, &shards).await
+        })
+        .await
+    }
+
+    async fn claim(&self, request: &ClaimRequest<'_>) -> Result<Option<Batch>, StoreError> {
+        let statements = self.statements().await?;
+        self.bounded("claim", async {
+            match request.ordering {
+                Ordering::None => row_claims::claim(self, statements, request).await,
+                Ordering::Key | Ordering::Total => leases::claim(self, statements, request).await,
+            }
+        })
+        .await
+    }
+
+    async fn renew(
+        &self,
+        lane: &LaneName,
+        batch: &BatchClaim,
+        lease: Duration,
+    ) -> Result<bool, StoreError> {
+        let statements = self.statements().await?;
+        self.bounded("renew a claim", async {
+            let mut connection = self.pool.acquire().await?;
+            match batch.ordering {
+                Ordering::None => {
+                    row_claims::renew(&mut connection, statements, batch, lease).await
+                }
+                Ordering::Key | Ordering::Total => {
+                    leases::renew(&mut connection, statements, lane, batch, lease).await
+                }
+            }
+        })
+        .await
+    }
+
+    async fn settle(
+        &self,
+        lane: &LaneName,
+        batch: &BatchClaim,
+        settlements: &[Settlement],
+    ) -> Result<Settled, StoreError> {
+        let statements = self.statements().await?;
+        self.bounded("settle", async {
+            let mut transaction = self.begin().await?;
+            let settled =
+                settle::settle(&mut transaction, statements, lane, batch, settlements).await?;
+            transaction.commit().await?;
+            Ok(settled)
+        })
+        .await
+    }
+
+    async fn stats(&self, lane: &LaneName, ordering: Ordering) -> Result<LaneStats, StoreError> {
+        let statements = self.statements().await?;
+        self.bounded("look at a lane", async {
+            let mut transaction = self.begin().await?;
+            let stats = stats::stats(&mut transaction, statements, lane, ordering).await?;
+            transaction.commit().await?;
+            Ok(stats)
+        })
+        .await
+    }
+
+    async fn delete_published(&self, age: Duration, limit: usize) -> Result<u64, StoreError> {
+        let statements = self.statements().await?;
+        self.bounded("delete published events", async {
+            let mut connection = self.pool.acquire().await?;
+            stats::delete_published(&mut connection, statements, age, limit).await
+        })
+        .await
+    }
+}
+
+/// A limit as the database takes it.
+fn sql_limit(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// A duration as an interval in seconds.
+fn seconds(duration: Duration) -> f64 {
+    duration.as_secs_f64()
+}
+
+fn ids(events: &[EventId]) -> Vec<i64> {
+    events.iter().map(|id| id.0).collect()
+}
+
+/// The type every statement runs on.
+type Connection = PgConnection;

@@ -1,0 +1,248 @@
+//! The tables: the SQL of `migrate`, running it, and finding out what is there.
+//!
+//! Called by the `migrate` command and when a lane is opened. Never changes a table that exists
+//! beyond adding what is missing, and never touches a row of it.
+
+use sqlx::{Connection, PgConnection, Row};
+
+use super::PostgresConfig;
+use super::names::{TableName, literal, quoted};
+
+/// The layout these tables have; recorded with the source.
+const SCHEMA_VERSION: i32 = 1;
+
+/// Serialises migrations of one database; "haulier" in ASCII.
+const MIGRATION_LOCK: i64 = 0x68_61_75_6c_69_65_72;
+
+const OUTBOX: &str = include_str!("../../../migrations/postgres/outbox.sql");
+const LANE_INDEX: &str = include_str!("../../../migrations/postgres/lane_index.sql");
+const SIDE_TABLES: &str = include_str!("../../../migrations/postgres/side_tables.sql");
+
+/// The names of a source's tables, as SQL.
+#[derive(Debug, Clone)]
+pub(super) struct Tables {
+    pub(super) name: TableName,
+    pub(super) events: String,
+    pub(super) leases: String,
+    pub(super) held_keys: String,
+    pub(super) sources: String,
+}
+
+impl Tables {
+    pub(super) fn new(table: &str) -> Result<Self, String> {
+        let name = TableName::parse(table)?;
+        Ok(Self {
+            events: name.sql(),
+            leases: name.sibling("haulier_lease"),
+            held_keys: name.sibling("haulier_held_key"),
+            sources: name.sibling("haulier_source"),
+            name,
+        })
+    }
+}
+
+/// The whole migration of one source as SQL that a person can read and run.
+pub(super) fn migration_sql(config: &PostgresConfig, tables: &Tables) -> String {
+    let mut sql = String::new();
+    if let Some(schema) = tables.name.schema() {
+        sql.push_str(&format!(
+            "CREATE SCHEMA IF NOT EXISTS {};\n\n",
+            quoted(schema)
+        ));
+    }
+    sql.push_str(&filled(SIDE_TABLES, config, tables));
+    sql.push('\n');
+    sql.push_str(&filled(OUTBOX, config, tables));
+    if config.whole_lane_index {
+        sql.push('\n');
+        sql.push_str(&filled(LANE_INDEX, config, tables));
+    }
+    sql.push_str(&format!(
+        "\nINSERT INTO {sources} (source, table_name, shards, schema_version)\nVALUES ({source}, {table}, {shards}, {SCHEMA_VERSION}) ON CONFLICT DO NOTHING;\n",
+        sources = tables.sources,
+        source = literal(&config.source),
+        table = literal(&tables.events),
+        shards = config.shards,
+    ));
+    sql
+}
+
+fn filled(template: &str, config: &PostgresConfig, tables: &Tables) -> String {
+    let index = |suffix: &str| quoted(&tables.name.index(suffix));
+    template
+        .replace("{table}", &tables.events)
+        .replace("{leases}", &tables.leases)
+        .replace("{held_keys}", &tables.held_keys)
+        .replace("{sources}", &tables.sources)
+        .replace("{payload_type}", config.payload_type.sql())
+        .replace("{shard_expression}", &shard_expression(config.shards))
+        .replace("{index_due}", &index("haulier_due"))
+        .replace("{index_lane}", &index("haulier_lane"))
+        .replace("{index_claims}", &index("haulier_claims"))
+        .replace("{index_published}", &index("haulier_published"))
+        .replace("{index_failed}", &index("haulier_failed"))
+        .replace("{index_held_event}", &quoted("haulier_held_key_event"))
+}
+
+/// Shard of the ordering key. `sha256` gives the same in every version (the hash functions of hash
+/// partitioning do not promise it) and is allowed under FIPS (`md5` is not); `decode(…, 'escape')` is
+/// the immutable way from text to bytes (`convert_to` is only stable before version 16). Doubling
+/// the backslashes makes every text legal for it. NULL and empty keys share a shard.
+pub(super) fn shard_expression(shards: u16) -> String {
+    let key = r"decode(replace(coalesce(partition_key, aggregate_id, ''), '\', '\\'), 'escape')";
+    format!("('x' || left(encode(sha256({key}), 'hex'), 6))::bit(24)::integer % {shards}")
+}
+
+/// Runs the migration in one transaction, one migration of this database at a time.
+pub(super) async fn migrate(
+    connection: &mut PgConnection,
+    config: &PostgresConfig,
+    tables: &Tables,
+) -> Result<(), sqlx::Error> {
+    let mut transaction = connection.begin().await?;
+    sqlx::query("SELECT pg_advisory_xact_lock($1)")
+        .bind(MIGRATION_LOCK)
+        .execute(&mut *transaction)
+        .await?;
+    let mut sql = migration_sql(config, tables);
+    if let Some(schema) = tables.name.schema() {
+        let exists = sqlx::query("SELECT 1 FROM pg_namespace WHERE nspname = $1")
+            .bind(schema)
+            .fetch_optional(&mut *transaction)
+            .await?;
+        if exists.is_some() {
+            // Creating it "if not exists" needs a privilege that using it does not.
+            sql = sql
+                .split_once(";\n\n")
+                .map_or(sql.clone(), |(_, rest)| rest.to_owned());
+        }
+    }
+    sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
+        .execute(&mut *transaction)
+        .await?;
+    transaction.commit().await
+}
+
+/// What is there, as far as the relay has to know.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    /// Type name of the payload column.
+    pub(super) payload_type: String,
+    /// Shards the source was migrated with.
+    pub(super) shards: i32,
+    /// Whether the index that reads a whole lane exists.
+    pub(super) whole_lane_index: bool,
+}
+
+/// Columns the relay reads or writes; a table without one of them is not ours.
+const COLUMNS: [&str; 24] = [
+    "id",
+    "lane",
+    "aggregate_type",
+    "aggregate_id",
+    "event_type",
+    "partition_key",
+    "topic",
+    "headers",
+    "payload",
+    "available_at",
+    "created_at",
+    "status",
+    "attempts",
+    "published_at",
+    "claim_owner",
+    "claim_token",
+    "claim_expires_at",
+    "claim_losses",
+    "last_error",
+    "failure_kind",
+    "failure_plugin",
+    "failure_version",
+    "failure_hash",
+    "shard",
+];
+
+/// Looks at the tables.
+///
+/// # Errors
+/// `Ok(Err(text))` when they are not what they must be; the text says what to do.
+pub(super) async fn find(
+    connection: &mut PgConnection,
+    config: &PostgresConfig,
+    tables: &Tables,
+) -> Result<Result<Found, String>, sqlx::Error> {
+    let remedy = "run `haulier migrate`";
+    let columns = sqlx::query(
+        "SELECT attname::text, atttypid::regtype::text FROM pg_attribute \
+         WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped",
+    )
+    .bind(&tables.events)
+    .fetch_all(&mut *connection)
+    .await?;
+    if columns.is_empty() {
+        return Ok(Err(format!(
+            "there is no table {}: {remedy}",
+            tables.events
+        )));
+    }
+    let mut types = std::collections::HashMap::new();
+    for row in columns {
+        types.insert(row.try_get::<String, _>(0)?, row.try_get::<String, _>(1)?);
+    }
+    let missing: Vec<_> = COLUMNS
+        .into_iter()
+        .filter(|name| !types.contains_key(*name))
+        .collect();
+    if !missing.is_empty() {
+        return Ok(Err(format!(
+            "table {} is not an outbox of Haulier, it lacks {}: name another table, or move this one away and {remedy}",
+            tables.events,
+            missing.join(", "),
+        )));
+    }
+    for side in [&tables.sources, &tables.leases, &tables.held_keys] {
+        let there: bool = sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL")
+            .bind(side)
+            .fetch_one(&mut *connection)
+            .await?;
+        if !there {
+            return Ok(Err(format!("there is no table {side}: {remedy}")));
+        }
+    }
+    let Some(shards) = registered(connection, config, tables).await? else {
+        return Ok(Err(format!(
+            "source '{}' is not registered for table {}: {remedy}; if the source was renamed, change its name in {} as well",
+            config.source, tables.events, tables.sources,
+        )));
+    };
+    let whole_lane_index: bool = sqlx::query_scalar(
+        "SELECT EXISTS (SELECT 1 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
+         WHERE i.indrelid = to_regclass($1) AND i.indisvalid AND c.relname = $2)",
+    )
+    .bind(&tables.events)
+    .bind(tables.name.index("haulier_lane"))
+    .fetch_one(&mut *connection)
+    .await?;
+    let payload_type = types.remove("payload").unwrap_or_default();
+    Ok(Ok(Found {
+        payload_type,
+        shards,
+        whole_lane_index,
+    }))
+}
+
+async fn registered(
+    connection: &mut PgConnection,
+    config: &PostgresConfig,
+    tables: &Tables,
+) -> Result<Option<i32>, sqlx::Error> {
+    let sql = format!(
+        "SELECT shards FROM {} WHERE source = $1 AND table_name = $2",
+        tables.sources
+    );
+    sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
+        .bind(&config.source)
+        .bind(&tables.events)
+        .fetch_optional(connection)
+        .await
+}

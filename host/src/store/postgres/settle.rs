@@ -1,0 +1,414 @@
+//! Settling: one transaction that writes what became of a batch and lets its claim go.
+//!
+//! Called by the store for both kinds of claim. Writes by exact id and only what is still under the
+//! caller's token; decides nothing itself.
+
+use std::collections::{HashMap, HashSet};
+
+use sqlx::AssertSqlSafe;
+
+use super::events::Statements;
+use super::{Connection, Settle, ids, seconds};
+use crate::event::{LaneName, Ordering};
+use crate::failure::Failure;
+use crate::store::{Action, BatchClaim, Settled, Settlement};
+
+pub(super) async fn settle(
+    connection: &mut Connection,
+    statements: &Statements,
+    lane: &LaneName,
+    batch: &BatchClaim,
+    settlements: &[Settlement],
+) -> Result<Settled, sqlx::Error> {
+    let (owned, lost): (Vec<&Settlement>, Vec<&Settlement>);
+    let mut settled = Settled::default();
+    match batch.ordering {
+        Ordering::None => {
+            let rows = owned_rows(connection, statements, batch).await?;
+            (owned, lost) = settlements.iter().partition(|one| rows.contains(&one.id.0));
+            settled.lost_claims = lost.len();
+        }
+        Ordering::Key | Ordering::Total => {
+            let shards = owned_shards(connection, statements, lane, batch).await?;
+            (owned, lost) = settlements
+                .iter()
+                .partition(|one| shards.contains(&one.shard));
+            settled.lost_claims = batch.shards.len() - shards.len();
+            if settled.lost_claims > 0 {
+                clear_suspicion(connection, statements, lane, batch).await?;
+            }
+        }
+    }
+    settled.lost = lost.iter().map(|one| one.id).collect();
+    publish(connection, statements, &owned).await?;
+    defer(connection, statements, &owned).await?;
+    if batch.ordering == Ordering::None {
+        release_rows(connection, statements, &owned).await?;
+    } else {
+        hold_keys(connection, statements, lane, batch.ordering, &owned).await?;
+        release_leases(connection, statements, lane, batch, &owned).await?;
+    }
+    Ok(settled)
+}
+
+async fn owned_rows(
+    connection: &mut Connection,
+    statements: &Statements,
+    batch: &BatchClaim,
+) -> Result<HashSet<i64>, sqlx::Error> {
+    let sql = format!(
+        "SELECT id FROM {} WHERE id = ANY($1) AND claim_token = $2 AND status = 'PROCESSING' \
+         ORDER BY id FOR UPDATE",
+        statements.tables.events
+    );
+    let rows = sqlx::query_scalar(AssertSqlSafe(sql))
+        .bind(ids(&batch.rows))
+        .bind(batch.token.as_uuid())
+        .fetch_all(connection)
+        .await?;
+    Ok(rows.into_iter().collect())
+}
+
+async fn owned_shards(
+    connection: &mut Connection,
+    statements: &Statements,
+    lane: &LaneName,
+    batch: &BatchClaim,
+) -> Result<HashSet<i32>, sqlx::Error> {
+    let sql = format!(
+        "SELECT shard FROM {} WHERE source = $1 AND lane = $2 AND shard = ANY($3) AND token = $4 \
+         ORDER BY shard FOR UPDATE",
+        statements.tables.leases
+    );
+    let rows = sqlx::query_scalar(AssertSqlSafe(sql))
+        .bind(&*lane.source)
+        .bind(&*lane.lane)
+        .bind(&batch.shards)
+        .bind(batch.token.as_uuid())
+        .fetch_all(connection)
+        .await?;
+    Ok(rows.into_iter().collect())
+}
+
+/// We are alive, so the loss of our lease says nothing against its events.
+async fn clear_suspicion(
+    connection: &mut Connection,
+    statements: &Statements,
+    lane: &LaneName,
+    batch: &BatchClaim,
+) -> Result<(), sqlx::Error> {
+    let sql = format!(
+        "UPDATE {} SET losses = 0, lost_token = NULL, suspect_id = NULL, suspect_limit = NULL, \
+           alone_id = NULL, alone_losses = 0 \
+         WHERE source = $1 AND lane = $2 AND shard = ANY($3) AND lost_token = $4",
+        statements.tables.leases
+    );
+    sqlx::query(AssertSqlSafe(sql))
+        .bind(&*lane.source)
+        .bind(&*lane.lane)
+        .bind(&batch.shards)
+        .bind(batch.token.as_uuid())
+        .execute(connection)
+        .await
+        .map(|_| ())
+}
+
+async fn publish(
+    connection: &mut Connection,
+    statements: &Statements,
+    owned: &[&Settlement],
+) -> Result<(), sqlx::Error> {
+    let mut done = Vec::new();
+    let mut reasons: Vec<Option<String>> = Vec::new();
+    for one in owned {
+        match &one.action {
+            Action::Published => reasons.push(None),
+            Action::Dropped(reason) => {
+                reasons.push(Some(format!("dropped: {reason}").replace('\0', "\u{fffd}")))
+            }
+            Action::Retry { .. }
+            | Action::Wait { .. }
+            | Action::Park(_)
+            | Action::Halt(_)
+            | Action::Release => {
+                continue;
+            }
+        }
+        done.push(one.id.0);
+    }
+    if done.is_empty() {
+        return Ok(());
+    }
+    let events = &statements.tables.events;
+    // A row that someone else has settled meanwhile (FAILED or PUBLISHED by hand) is left alone.
+    let still = "e.status IN ('PENDING', 'PROCESSING')";
+    match statements.settle {
+        Settle::Delete => {
+            let sql = format!("DELETE FROM {events} e WHERE e.id = ANY($1) AND {still}");
+            sqlx::query(AssertSqlSafe(sql))
+                .bind(done)
+                .execute(connection)
+                .await?;
+        }
+        Settle::Mark => {
+            let sql = format!(
+                "UPDATE {events} e SET status = 'PUBLISHED', published_at = clock_timestamp(), \
+                   last_error = u.reason, claim_owner = NULL, claim_token = NULL, claim_expires_at = NULL \
+                 FROM unnest($1::bigint[], $2::text[]) AS u(id, reason) WHERE e.id = u.id AND {still}"
+            );
+            sqlx::query(AssertSqlSafe(sql))
+                .bind(done)
+                .bind(reasons)
+                .execute(connection)
+                .await?;
+        }
+    }
+    Ok(())
+}
+
+/// The columns of the statement that defers, parks and halts events.
+#[derive(Default)]
+struct Deferred {
+    ids: Vec<i64>,
+    status: Vec<&'static str>,
+    attempts: Vec<i32>,
+    /// Seconds until due again; `None` is never, by itself.
+    after: Vec<Option<f64>>,
+    errors: Vec<String>,
+    kinds: Vec<&'static str>,
+    plugins: Vec<Option<String>>,
+    versions: Vec<Option<String>>,
+    hashes: Vec<Option<String>>,
+}
+
+impl Deferred {
+    fn push(
+        &mut self,
+        one: &Settlement,
+        status: &'static str,
+        attempts: i32,
+        after: Option<f64>,
+        failure: &Failure,
+    ) {
+        self.ids.push(one.id.0);
+        self.status.push(status);
+        self.attempts.push(attempts);
+        self.after.push(after);
+        self.errors.push(failure.message.clone());
+        self.kinds.push(failure.cause.code());
+        let plugin = failure.plugin.as_deref();
+        self.plugins.push(plugin.map(|plugin| plugin.name.clone()));
+        self.versions
+            .push(plugin.map(|plugin| plugin.version.clone()));
+        self.hashes.push(plugin.map(|plugin| plugin.hash.clone()));
+    }
+}
+
+async fn defer(
+    connection: &mut Connection,
+    statements: &Statements,
+    owned: &[&Settlement],
+) -> Result<(), sqlx::Error> {
+    let mut deferred = Deferred::default();
+    for one in owned {
+        match &one.action {
+            Action::Retry { after, failure } => {
+                deferred.push(one, "PENDING", 1, Some(seconds(*after)), failure);
+            }
+            Action::Wait { after, failure } => {
+                deferred.push(one, "PENDING", 0, Some(seconds(*after)), failure);
+            }
+            Action::Halt(failure) => deferred.push(one, "PENDING", 1, None, failure),
+            Action::Park(failure) => deferred.push(one, "FAILED", 1, Some(0.0), failure),
+            Action::Published | Action::Dropped(_) | Action::Release => {}
+        }
+    }
+    if deferred.ids.is_empty() {
+        return Ok(());
+    }
+    // `now()` is the transaction's: held keys get the very same moment.
+    let sql = format!(
+        "UPDATE {events} e SET status = u.status, attempts = e.attempts + u.attempts, \
+           available_at = CASE WHEN u.status = 'FAILED' THEN e.available_at \
+             ELSE coalesce(now() + make_interval(secs => u.after), 'infinity') END, \
+           last_error = u.error, failure_kind = u.kind, failure_plugin = u.plugin, \
+           failure_version = u.version, failure_hash = u.hash, \
+           claim_owner = NULL, claim_token = NULL, claim_expires_at = NULL, claim_losses = 0 \
+         FROM unnest($1::bigint[], $2::text[], $3::int[], $4::float8[], $5::text[], $6::text[], \
+           $7::text[], $8::text[], $9::text[]) \
+           AS u(id, status, attempts, after, error, kind, plugin, version, hash) \
+         WHERE e.id = u.id AND e.status IN ('PENDING', 'PROCESSING')",
+        events = statements.tables.events,
+    );
+    sqlx::query(AssertSqlSafe(sql))
+        .bind(deferred.ids)
+        .bind(deferred.status)
+        .bind(deferred.attempts)
+        .bind(deferred.after)
+        .bind(deferred.errors)
+        .bind(deferred.kinds)
+        .bind(deferred.plugins)
+        .bind(deferred.versions)
+        .bind(deferred.hashes)
+        .execute(connection)
+        .await
+        .map(|_| ())
+}
+
+async fn release_rows(
+    connection: &mut Connection,
+    statements: &Statements,
+    owned: &[&Settlement],
+) -> Result<(), sqlx::Error> {
+    let released: Vec<i64> = owned
+        .iter()
+        .filter(|one| matches!(one.action, Action::Release))
+        .map(|one| one.id.0)
+        .collect();
+    if released.is_empty() {
+        return Ok(());
+    }
+    let sql = format!(
+        "UPDATE {} SET status = 'PENDING', claim_owner = NULL, claim_token = NULL, \
+           claim_expires_at = NULL WHERE id = ANY($1)",
+        statements.tables.events
+    );
+    sqlx::query(AssertSqlSafe(sql))
+        .bind(released)
+        .execute(connection)
+        .await
+        .map(|_| ())
+}
+
+async fn hold_keys(
+    connection: &mut Connection,
+    statements: &Statements,
+    lane: &LaneName,
+    ordering: Ordering,
+    owned: &[&Settlement],
+) -> Result<(), sqlx::Error> {
+    let held = &statements.tables.held_keys;
+    // One entry a key: an upsert may not meet the same row twice.
+    let mut holding: HashMap<&[u8], (i64, Option<f64>, &str)> = HashMap::new();
+    let mut letting_go = Vec::new();
+    for one in owned {
+        let key = if ordering == Ordering::Total {
+            &[][..]
+        } else {
+            one.key.stored()
+        };
+        match &one.action {
+            Action::Retry { after, failure } | Action::Wait { after, failure } => {
+                holding.entry(key).or_insert((
+                    one.id.0,
+                    Some(seconds(*after)),
+                    failure.cause.code(),
+                ));
+            }
+            Action::Halt(failure) => {
+                holding
+                    .entry(key)
+                    .or_insert((one.id.0, None, failure.cause.code()));
+            }
+            Action::Published | Action::Dropped(_) | Action::Park(_) => {
+                if one.holds_key {
+                    letting_go.push(one.id.0);
+                }
+            }
+            Action::Release => {}
+        }
+    }
+    if !letting_go.is_empty() {
+        let sql = format!("DELETE FROM {held} WHERE source = $1 AND event_id = ANY($2)");
+        sqlx::query(AssertSqlSafe(sql))
+            .bind(&*lane.source)
+            .bind(letting_go)
+            .execute(&mut *connection)
+            .await?;
+    }
+    if holding.is_empty() {
+        return Ok(());
+    }
+    let sql = format!(
+        "INSERT INTO {held} (source, lane, key, until, event_id, reason) \
+         SELECT $1, $2, u.key, coalesce(now() + make_interval(secs => u.after), 'infinity'), u.id, u.reason \
+         FROM unnest($3::bytea[], $4::float8[], $5::bigint[], $6::text[]) AS u(key, after, id, reason) \
+         ON CONFLICT (source, lane, key) DO UPDATE SET until = excluded.until, \
+           event_id = excluded.event_id, reason = excluded.reason, held_at = now()"
+    );
+    let (keys, entries): (Vec<&[u8]>, Vec<_>) = holding.into_iter().unzip();
+    sqlx::query(AssertSqlSafe(sql))
+        .bind(&*lane.source)
+        .bind(&*lane.lane)
+        .bind(keys)
+        .bind(
+            entries
+                .iter()
+                .map(|(_, after, _)| *after)
+                .collect::<Vec<_>>(),
+        )
+        .bind(entries.iter().map(|(id, _, _)| *id).collect::<Vec<_>>())
+        .bind(
+            entries
+                .iter()
+                .map(|(_, _, reason)| (*reason).to_owned())
+                .collect::<Vec<_>>(),
+        )
+        .execute(connection)
+        .await
+        .map(|_| ())
+}
+
+async fn release_leases(
+    connection: &mut Connection,
+    statements: &Statements,
+    lane: &LaneName,
+    batch: &BatchClaim,
+    owned: &[&Settlement],
+) -> Result<(), sqlx::Error> {
+    let mut published: HashMap<i32, i64> = HashMap::new();
+    for one in owned {
+        if matches!(one.action, Action::Published) {
+            *published.entry(one.shard).or_default() += 1;
+        }
+    }
+    let counts: Vec<i64> = batch
+        .shards
+        .iter()
+        .map(|shard| published.get(shard).copied().unwrap_or_default())
+        .collect();
+    // An event put off may be due before what the bounds were derived from.
+    let put_off = owned.iter().any(|one| match one.action {
+        Action::Retry { .. } | Action::Wait { .. } => true,
+        Action::Published
+        | Action::Dropped(_)
+        | Action::Park(_)
+        | Action::Halt(_)
+        | Action::Release => false,
+    });
+    // Having passed the suspect id without dying, the shard is beyond suspicion.
+    let passed = "l.highest_id >= l.suspect_id";
+    let sql = format!(
+        "UPDATE {leases} l SET token = NULL, owner = NULL, expires_at = NULL, taken = 0, \
+           published = l.published + u.published, \
+           next_due_at = CASE WHEN $6 THEN NULL ELSE l.next_due_at END, \
+           losses = CASE WHEN {passed} THEN 0 ELSE l.losses END, \
+           suspect_limit = CASE WHEN {passed} THEN NULL ELSE l.suspect_limit END, \
+           alone_id = CASE WHEN {passed} THEN NULL ELSE l.alone_id END, \
+           alone_losses = CASE WHEN {passed} THEN 0 ELSE l.alone_losses END, \
+           suspect_id = CASE WHEN {passed} THEN NULL ELSE l.suspect_id END \
+         FROM unnest($3::int[], $5::bigint[]) AS u(shard, published) \
+         WHERE l.source = $1 AND l.lane = $2 AND l.shard = u.shard AND l.token = $4",
+        leases = statements.tables.leases,
+    );
+    sqlx::query(AssertSqlSafe(sql))
+        .bind(&*lane.source)
+        .bind(&*lane.lane)
+        .bind(&batch.shards)
+        .bind(batch.token.as_uuid())
+        .bind(counts)
+        .bind(put_off)
+        .execute(connection)
+        .await
+        .map(|_| ())
+}

@@ -1,0 +1,139 @@
+//! What an expired lease says about the batch that was under it. Pure.
+//!
+//! Called by the lease claim for every lease row it has locked. The rules stand in prose at the top
+//! of the store contract.
+
+use uuid::Uuid;
+
+use crate::store::Suspicion;
+
+/// Losses of a batch of one that convict its event.
+const LOSSES_TO_CONVICT: i32 = 3;
+
+/// What a lease row remembers of lost batches.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct History {
+    pub(super) losses: i32,
+    pub(super) lost_token: Option<Uuid>,
+    pub(super) suspect_id: Option<i64>,
+    pub(super) suspect_limit: Option<i32>,
+    pub(super) alone_id: Option<i64>,
+    pub(super) alone_losses: i32,
+}
+
+/// The batch that was under a lease when it expired.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lost {
+    pub(super) token: Uuid,
+    pub(super) taken: i32,
+    pub(super) highest_id: i64,
+}
+
+impl History {
+    /// The history once the batch `lost` has expired without release.
+    pub(super) fn after(mut self, lost: Lost) -> Self {
+        // Only a flagged batch ran alone in its process, so only its loss can be its event's fault.
+        let was_alone = self.suspect_id.is_some() && lost.taken == 1;
+        if was_alone && self.alone_id == Some(lost.highest_id) {
+            self.alone_losses += 1;
+        } else {
+            self.alone_losses = i32::from(was_alone);
+            self.alone_id = was_alone.then_some(lost.highest_id);
+        }
+        self.losses += 1;
+        self.lost_token = Some(lost.token);
+        self.suspect_id = Some(
+            self.suspect_id
+                .unwrap_or(lost.highest_id)
+                .max(lost.highest_id),
+        );
+        self.suspect_limit = Some((lost.taken / 2).max(1));
+        self
+    }
+
+    /// How many events the next batch may hold; `None` is no limit of its own.
+    pub(super) fn limit(&self) -> Option<usize> {
+        self.suspect_id?;
+        Some(
+            usize::try_from(self.suspect_limit.unwrap_or(1))
+                .unwrap_or(1)
+                .max(1),
+        )
+    }
+
+    /// What to say of a batch whose events are `ids`.
+    pub(super) fn verdict(&self, ids: &[i64]) -> Suspicion {
+        match (self.suspect_id, self.alone_id, ids) {
+            (None, _, _) => Suspicion::None,
+            (Some(_), Some(alone), [only])
+                if alone == *only && self.alone_losses >= LOSSES_TO_CONVICT =>
+            {
+                Suspicion::Convicted
+            }
+            (Some(_), _, _) => Suspicion::Suspect,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lost(taken: i32, highest_id: i64) -> Lost {
+        Lost {
+            token: Uuid::nil(),
+            taken,
+            highest_id,
+        }
+    }
+
+    #[test]
+    fn a_killer_among_a_thousand_is_convicted_within_a_dozen_losses() {
+        // Events 1..=1000, number 700 kills; a batch is always the lowest ids left.
+        let (mut history, mut next, mut losses) = (History::default(), 1_i64, 0);
+        loop {
+            let size = history.limit().unwrap_or(1000).min(1000) as i64;
+            let ids: Vec<i64> = (next..next + size).collect();
+            if history.verdict(&ids) == Suspicion::Convicted {
+                assert_eq!(ids, [700]);
+                break;
+            }
+            let highest = next + size - 1;
+            if ids.contains(&700) {
+                losses += 1;
+                history = history.after(lost(size as i32, highest));
+            } else {
+                next = highest + 1;
+                if history.suspect_id.is_some_and(|id| highest >= id) {
+                    history = History::default();
+                }
+            }
+        }
+        assert!(losses <= 13, "{losses}");
+    }
+
+    #[test]
+    fn losses_in_company_convict_nobody() {
+        let mut history = History::default();
+        for _ in 0..10 {
+            history = history.after(lost(2, 9));
+        }
+        assert_eq!(history.verdict(&[9]), Suspicion::Suspect);
+        assert_eq!(history.alone_losses, 0);
+    }
+
+    #[test]
+    fn losses_of_different_single_events_do_not_add_up() {
+        let mut history = History::default().after(lost(8, 8));
+        for id in [1, 2, 1, 2, 1, 2] {
+            history = history.after(lost(1, id));
+            assert_eq!(history.verdict(&[id]), Suspicion::Suspect);
+        }
+    }
+
+    #[test]
+    fn a_first_loss_of_one_event_does_not_count_as_alone() {
+        let history = History::default().after(lost(1, 5));
+        assert_eq!((history.alone_losses, history.limit()), (0, Some(1)));
+    }
+}

@@ -1,0 +1,310 @@
+//! What is PostgreSQL's own: migrating, names, TLS, plans, bounds that hide nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use haulier::event::Ordering;
+use haulier::store::{Action, Look, PostgresConfig, PostgresStore, Store, StoreError};
+use haulier_tests::database::Database;
+use haulier_tests::process::eventually;
+use haulier_tests::services::variable;
+
+use crate::harness::{
+    BY_KEY, Harness, NewEvent, USUAL, Wish, claim, claim_soon, failure, ids, is, lane, of_key,
+    publish, settle,
+};
+use crate::postgres::{Postgres, config};
+
+async fn store(config: PostgresConfig) -> Arc<PostgresStore> {
+    Arc::new(PostgresStore::new(config).expect("a config"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn migrating_again_and_at_the_same_time_changes_nothing() {
+    let database = Database::fresh().await;
+    let stores = [
+        store(config(&database, USUAL)).await,
+        store(config(&database, USUAL)).await,
+        store(config(&database, USUAL)).await,
+    ];
+    let (a, b, c) = tokio::join!(
+        stores[0].migrate(),
+        stores[1].migrate(),
+        stores[2].migrate()
+    );
+    for outcome in [a, b, c] {
+        outcome.expect("migrates");
+    }
+    database
+        .run("INSERT INTO outbox (event_type) VALUES ('x')")
+        .await;
+    stores[0].migrate().await.expect("migrates again");
+    assert_eq!(database.number("SELECT count(*) FROM outbox").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_printed_migration_is_the_one_that_runs() {
+    let database = Database::fresh().await;
+    let printed = store(PostgresConfig {
+        table: "app.\"Out box\"".into(),
+        ..config(&database, USUAL)
+    })
+    .await;
+    database.run(printed.migration_sql()).await;
+    printed.check().await.expect("fits");
+    printed.migrate().await.expect("migrates");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_may_be_qualified_quoted_and_reserved() {
+    let database = Database::fresh().await;
+    for (number, table) in [
+        "app.outbox",
+        r#""App"."Outbox""#,
+        "order",
+        r#""with ""quotes"" and.dots""#,
+        &"é".repeat(30),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let source = format!("source-{number}");
+        let store = store(PostgresConfig {
+            table: table.to_owned(),
+            source: source.clone(),
+            ..config(&database, USUAL)
+        })
+        .await;
+        store
+            .migrate()
+            .await
+            .unwrap_or_else(|error| panic!("{table}: {error:?}"));
+        let sql = if table.starts_with('"') {
+            table.to_owned()
+        } else if table == "order" {
+            "\"order\"".to_owned()
+        } else {
+            table.to_owned()
+        };
+        database
+            .run(format!(
+                "INSERT INTO {sql} (event_type, aggregate_id) VALUES ('x', 'k')"
+            ))
+            .await;
+        let lane = haulier::event::LaneName {
+            source: source.into(),
+            lane: "default".into(),
+        };
+        store.open_lane(&lane, Ordering::Key).await.expect("opens");
+        let batch = store
+            .claim(&haulier::store::ClaimRequest {
+                lane: &lane,
+                ordering: Ordering::Key,
+                token: haulier::store::Token::fresh(),
+                owner: "test",
+                lease: Duration::from_secs(60),
+                max_rows: 10,
+                max_bytes: 1000,
+                max_shards: 8,
+                look: Look::Full,
+            })
+            .await
+            .expect("claims")
+            .expect("work");
+        assert_eq!(batch.events.len(), 1, "{table}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_missing_is_named_with_its_remedy() {
+    let database = Database::fresh().await;
+    let bare = store(config(&database, USUAL)).await;
+    let problem = |error: StoreError| error.to_string();
+    let missing = problem(bare.check().await.expect_err("nothing is there"));
+    assert!(
+        missing.contains("\"outbox\"") && missing.contains("haulier migrate"),
+        "{missing}"
+    );
+    database.run("CREATE TABLE foreign_box (id bigint)").await;
+    let foreign = store(PostgresConfig {
+        table: "foreign_box".into(),
+        ..config(&database, USUAL)
+    })
+    .await;
+    let unfit = problem(foreign.check().await.expect_err("not ours"));
+    assert!(unfit.contains("lacks lane"), "{unfit}");
+    bare.migrate().await.expect("migrates");
+    let renamed = store(PostgresConfig {
+        source: "renamed".into(),
+        ..config(&database, USUAL)
+    })
+    .await;
+    let second = problem(renamed.check().await.expect_err("another source has it"));
+    assert!(second.contains("not registered"), "{second}");
+    let without = Database::fresh().await;
+    let plain = store(PostgresConfig {
+        whole_lane_index: false,
+        ..config(&without, USUAL)
+    })
+    .await;
+    plain.migrate().await.expect("migrates");
+    let unindexed = problem(
+        plain
+            .open_lane(&lane("default"), Ordering::Total)
+            .await
+            .expect_err("no index"),
+    );
+    assert!(unindexed.contains("haulier migrate"), "{unindexed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_database_is_reached_over_tls() {
+    let database = Database::fresh().await;
+    let ca = variable("HAULIER_TEST_POSTGRES_CA");
+    let over_tls = |url: String| PostgresConfig {
+        url,
+        ..config(&database, USUAL)
+    };
+    let verified = store(over_tls(format!(
+        "{}?sslmode=verify-full&sslrootcert={ca}",
+        database.url
+    )))
+    .await;
+    verified.migrate().await.expect("migrates over TLS");
+    let used = database.number("SELECT count(*) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE s.ssl AND a.application_name = 'haulier' AND a.datname = current_database()").await;
+    assert!(used > 0, "the connection is encrypted");
+    let unknown = store(over_tls(format!("{}?sslmode=verify-full", database.url))).await;
+    let error = unknown
+        .check()
+        .await
+        .expect_err("an unknown authority is refused");
+    assert!(
+        !format!("{error:?}").contains("haulier:haulier"),
+        "no secret in {error:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_walk_the_index_in_its_order() {
+    let outbox = Postgres::make(USUAL).await;
+    outbox.database.run("INSERT INTO outbox (event_type, aggregate_id) SELECT 'x', 'key-' || n FROM generate_series(1, 20000) n").await;
+    for (sql, index) in [
+        (
+            "AND e.shard = 3 AND e.status = 'PENDING' ORDER BY e.lane, e.shard, e.id",
+            "outbox_haulier_due",
+        ),
+        (
+            "AND e.status = 'PENDING' AND e.attempts >= 0 ORDER BY e.lane, e.id",
+            "outbox_haulier_lane",
+        ),
+    ] {
+        let sql = format!(
+            "EXPLAIN SELECT 1 FROM outbox e WHERE e.lane = 'default' AND e.id >= 0 {sql} LIMIT 10"
+        );
+        let plan: Vec<String> = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
+            .fetch_all(&outbox.database.pool)
+            .await
+            .expect("explains");
+        let text = plan.join("\n");
+        assert!(text.contains(index) && !text.contains("Sort"), "{text}");
+    }
+}
+
+/// A held and a scheduled event, looked at until the bounds have moved past them.
+async fn with_bounds_in_place(outbox: &Postgres, during: impl AsyncFn()) {
+    let store = outbox.store();
+    let batch = claim(&*store, BY_KEY).await.expect("work");
+    let first = batch.events[0].id.0;
+    settle(&*store, &batch, |event| {
+        if is(event, first) {
+            Action::Halt(failure())
+        } else {
+            Action::Release
+        }
+    })
+    .await;
+    let moved = eventually(Duration::from_secs(60), async || {
+        assert!(claim(&*store, BY_KEY).await.is_none());
+        during().await;
+        outbox
+            .database
+            .number("SELECT count(*) FROM haulier_lease WHERE next_due_at > now() AND seen_id > 0")
+            .await
+            > 0
+    })
+    .await;
+    assert!(moved, "bounds come to be");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bounds_hide_nothing_that_is_due() {
+    let outbox = Postgres::make(crate::harness::Making { shards: 1, ..USUAL }).await;
+    let store = outbox.store();
+    outbox
+        .insert(&[
+            of_key("held"),
+            of_key("held"),
+            NewEvent {
+                due_in: 25.0,
+                ..of_key("later")
+            },
+        ])
+        .await;
+    with_bounds_in_place(&outbox, async || {}).await;
+    let quick = Wish {
+        look: Look::Quick,
+        ..BY_KEY
+    };
+    assert!(claim(&*store, quick).await.is_none());
+    let fresh = outbox.insert(&[of_key("fresh"), of_key("held")]).await;
+    let batch = claim(&*store, quick)
+        .await
+        .expect("a quick look sees what is new");
+    assert_eq!(ids(&batch), fresh[..1]);
+    publish(&*store, &batch).await;
+    let scheduled = claim_soon(&*store, quick).await;
+    assert_eq!(
+        scheduled.events[0].aggregate_id.as_deref(),
+        Some("later"),
+        "and what has become due"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bounds_never_pass_a_running_transaction() {
+    let outbox = Postgres::make(crate::harness::Making { shards: 1, ..USUAL }).await;
+    let store = outbox.store();
+    let quick = Wish {
+        look: Look::Quick,
+        ..BY_KEY
+    };
+    // A long transaction has id 1; what comes after it is worked on for longer than bounds need.
+    let late = outbox
+        .insert_late(&of_key("k"), async || {
+            outbox.insert(&[of_key("held"), of_key("held")]).await;
+            let batch = claim(&*store, BY_KEY).await.expect("work");
+            let first = batch.events[0].id.0;
+            settle(&*store, &batch, |event| {
+                if is(event, first) {
+                    Action::Halt(failure())
+                } else {
+                    Action::Release
+                }
+            })
+            .await;
+            let started = std::time::Instant::now();
+            eventually(Duration::from_secs(60), async || {
+                assert!(claim(&*store, BY_KEY).await.is_none());
+                started.elapsed() > Duration::from_secs(12)
+            })
+            .await;
+        })
+        .await;
+    let successor = outbox.insert(&[of_key("k")]).await;
+    let batch = claim(&*store, quick).await.expect("work");
+    assert_eq!(
+        ids(&batch),
+        [late, successor[0]],
+        "a quick look still sees the late commit, in order"
+    );
+}

@@ -1,0 +1,63 @@
+//! Builds what the tests run, once per test binary: the host and the guests.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the tests are a folder of the workspace")
+}
+
+/// The `haulier` binary, built with the profile of the tests.
+///
+/// # Panics
+/// When the build fails.
+pub fn haulier() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        // The test binary stands in <target>/<profile>/deps.
+        let own = std::env::current_exe().expect("a process has a path");
+        let profile = own
+            .ancestors()
+            .nth(2)
+            .expect("tests run from the target folder")
+            .to_owned();
+        let mut build = Command::new(env!("CARGO"));
+        build
+            .current_dir(root())
+            .args(["build", "--quiet", "-p", "haulier"]);
+        if profile.ends_with("release") {
+            build.arg("--release");
+        }
+        assert!(
+            build.status().expect("cargo runs").success(),
+            "the host does not build"
+        );
+        profile.join("haulier")
+    })
+}
+
+/// A guest component, such as `order_events`.
+///
+/// # Panics
+/// When the guests do not build, or there is none of that name.
+pub fn guest(name: &str) -> PathBuf {
+    static BUILT: OnceLock<()> = OnceLock::new();
+    let plugins = root().join("plugins");
+    BUILT.get_or_init(|| {
+        let status = Command::new(env!("CARGO"))
+            .current_dir(&plugins)
+            .env_remove("CARGO_TARGET_DIR")
+            .args(["build", "--release", "--quiet"])
+            .status()
+            .expect("cargo runs");
+        assert!(status.success(), "the guests do not build");
+    });
+    let file = plugins
+        .join("target/wasm32-wasip2/release")
+        .join(format!("{name}.wasm"));
+    assert!(file.is_file(), "there is no guest {}", file.display());
+    file
+}

@@ -1,0 +1,248 @@
+//! The `haulier` binary as a process: started with a config of its own, watched, signalled, killed.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::build;
+use crate::database::unique;
+
+/// A running (or ended) `haulier`.
+pub struct Haulier {
+    child: Child,
+    /// Its folder: config, plugins, log.
+    pub folder: PathBuf,
+    admin: u16,
+}
+
+/// What to start.
+#[derive(Clone)]
+pub struct Setup {
+    /// The config, without the `[admin]` table.
+    pub config: String,
+    /// Guests to put into its plugins folder, by name.
+    pub guests: Vec<&'static str>,
+    /// Environment for the process.
+    pub env: Vec<(String, String)>,
+}
+
+impl Setup {
+    /// A setup without plugins.
+    pub fn new(config: impl Into<String>) -> Self {
+        Self {
+            config: config.into(),
+            guests: Vec::new(),
+            env: Vec::new(),
+        }
+    }
+
+    /// With a guest in the plugins folder.
+    #[must_use]
+    pub fn guest(mut self, name: &'static str) -> Self {
+        self.guests.push(name);
+        self
+    }
+
+    /// A folder with config and plugins.
+    ///
+    /// # Panics
+    /// When the disk refuses.
+    pub fn folder(&self) -> (PathBuf, u16) {
+        let folder = std::env::temp_dir().join(unique("haulier"));
+        std::fs::create_dir_all(folder.join("plugins")).expect("a folder");
+        let admin = free_port();
+        let config = format!("{}\n[admin]\nlisten = \"127.0.0.1:{admin}\"\n", self.config);
+        std::fs::write(folder.join("haulier.toml"), config).expect("a config");
+        for guest in &self.guests {
+            std::fs::copy(
+                build::guest(guest),
+                folder.join("plugins").join(format!("{guest}.wasm")),
+            )
+            .expect("a guest");
+        }
+        (folder, admin)
+    }
+
+    /// Runs a command of the binary to its end and returns its exit code and all it printed.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn command(&self, words: &[&str]) -> (Option<i32>, String) {
+        let (folder, _) = self.folder();
+        let output = Command::new(build::haulier())
+            .args(words)
+            .current_dir(&folder)
+            .envs(self.env.iter().cloned())
+            .output()
+            .expect("haulier starts");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        (output.status.code(), text)
+    }
+
+    /// Migrates the sources.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn migrate(&self) {
+        let (code, text) = self.command(&["migrate"]);
+        assert_eq!(code, Some(0), "haulier migrate: {text}");
+    }
+
+    /// Starts `haulier run`.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn start(&self) -> Haulier {
+        let (folder, admin) = self.folder();
+        let log = std::fs::File::create(folder.join("log")).expect("a log");
+        let child = Command::new(build::haulier())
+            .arg("run")
+            .current_dir(&folder)
+            .envs(self.env.iter().cloned())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a log"))
+            .stderr(log)
+            .spawn()
+            .expect("haulier starts");
+        Haulier {
+            child,
+            folder,
+            admin,
+        }
+    }
+}
+
+impl Haulier {
+    /// All it has printed.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
+    /// Sends a signal by name, such as `TERM`.
+    ///
+    /// # Panics
+    /// When there is no process any more.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill")
+            .args([format!("-{name}"), self.child.id().to_string()])
+            .status()
+            .expect("kill runs");
+        assert!(
+            sent.success(),
+            "no process to send {name} to: {}",
+            self.log()
+        );
+    }
+
+    /// Waits for the end of the process.
+    ///
+    /// # Panics
+    /// When it does not come within a minute.
+    pub async fn ended(&mut self) -> ExitStatus {
+        let mut status = None;
+        let child = &mut self.child;
+        eventually(Duration::from_secs(60), async || {
+            status = child.try_wait().expect("a child can be waited for");
+            status.is_some()
+        })
+        .await;
+        status.unwrap_or_else(|| panic!("haulier does not end: {}", self.log()))
+    }
+
+    /// kill -9, and waits for the corpse.
+    ///
+    /// # Panics
+    /// When it cannot be killed.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("a process can be killed");
+        self.child.wait().expect("a child can be waited for");
+    }
+
+    /// SIGTERM, and the exit status.
+    pub async fn terminate(&mut self) -> ExitStatus {
+        self.signal("TERM");
+        self.ended().await
+    }
+
+    /// GET on the admin port: status and body, or `None` while nothing answers.
+    pub async fn get(&self, path: &str) -> Option<(u16, String)> {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.admin))
+            .await
+            .ok()?;
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.ok()?;
+        let status = answer.split(' ').nth(1)?.parse().ok()?;
+        Some((status, answer.split_once("\r\n\r\n")?.1.to_owned()))
+    }
+
+    /// The value of a metric series that starts with `series`, or `None`.
+    pub async fn metric(&self, series: &str) -> Option<f64> {
+        let (_, text) = self.get("/metrics").await?;
+        let line = text.lines().find(|line| line.starts_with(series))?;
+        line.rsplit(' ').next()?.parse().ok()
+    }
+
+    /// Waits until `/readyz` answers with `status`.
+    ///
+    /// # Panics
+    /// When it has not after two minutes.
+    pub async fn ready(&self, status: u16) -> String {
+        let mut last = None;
+        let reached = eventually(Duration::from_secs(120), async || {
+            last = self.get("/readyz").await;
+            last.as_ref().is_some_and(|(code, _)| *code == status)
+        })
+        .await;
+        assert!(
+            reached,
+            "wanted /readyz {status}, last saw {last:?}\n{}",
+            self.log()
+        );
+        last.expect("an answer").1
+    }
+
+    /// Waits until the log holds `text`.
+    ///
+    /// # Panics
+    /// When it does not after two minutes.
+    pub async fn logged(&self, text: &str) {
+        let found = eventually(Duration::from_secs(120), async || self.log().contains(text)).await;
+        assert!(found, "the log never said '{text}':\n{}", self.log());
+    }
+}
+
+impl Drop for Haulier {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if !std::thread::panicking() {
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+/// Asks again and again until the answer is yes, or `limit` has passed.
+pub async fn eventually(limit: Duration, mut question: impl AsyncFnMut() -> bool) -> bool {
+    let started = Instant::now();
+    while started.elapsed() < limit {
+        if question().await {
+            return true;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    false
+}
+
+/// A port nobody listens on.
+///
+/// # Panics
+/// When there is none.
+pub fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("an address").port()
+}
