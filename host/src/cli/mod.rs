@@ -1,0 +1,212 @@
+//! The command line: what can be asked, and how the process ends.
+//!
+//! `main` parses [`Args`], calls one command and exits with its [`Exit`]. The only place that knows
+//! clap, and the only one that writes to standard output and error on purpose.
+
+mod check;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
+
+use crate::config::{self, Config, PayloadType};
+use crate::settings::Problems;
+
+pub use self::check::check_config;
+
+/// Haulier carries events from an application's outbox table to a broker.
+#[derive(Debug, Clone, PartialEq, Eq, Parser)]
+#[command(name = "haulier", version, disable_help_subcommand = true)]
+pub struct Args {
+    /// The settings file; haulier.toml of the current folder if it is there
+    #[arg(
+        long,
+        short,
+        global = true,
+        env = "HAULIER_CONFIG",
+        value_name = "FILE"
+    )]
+    pub config: Option<PathBuf>,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum Command {
+    /// Carry events until told to stop
+    Run,
+    /// Make or update the tables of the sources
+    Migrate(MigrateArgs),
+    /// Check the settings, and that what they name can be reached
+    Check(CheckArgs),
+}
+
+/// What `migrate` is told.
+#[derive(Debug, Clone, PartialEq, Eq, Arguments)]
+pub struct MigrateArgs {
+    /// Print the SQL and change nothing
+    #[arg(long)]
+    pub print: bool,
+    /// Only this source
+    #[arg(long, value_name = "NAME")]
+    pub source: Option<String>,
+    /// Type of the payload column, in place of the one in the settings
+    #[arg(long, value_name = "TYPE", value_enum)]
+    pub payload_type: Option<PayloadType>,
+}
+
+/// What `check` is told.
+#[derive(Debug, Clone, PartialEq, Eq, Arguments)]
+pub struct CheckArgs {
+    /// Look at the settings only: neither database nor broker
+    #[arg(long)]
+    pub offline: bool,
+}
+
+impl ValueEnum for PayloadType {
+    fn value_variants<'a>() -> &'a [Self] {
+        const VARIANTS: [PayloadType; 4] = [
+            PayloadType::Json,
+            PayloadType::Jsonb,
+            PayloadType::Text,
+            PayloadType::Bytea,
+        ];
+        &VARIANTS
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        let named = Self::ALL.into_iter().find(|(_, known)| known == self);
+        named.map(|(name, _)| clap::builder::PossibleValue::new(name))
+    }
+}
+
+/// How the process ends. The numbers are those of `sysexits.h` where it has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Everything was done.
+    Success = 0,
+    /// Something failed while running.
+    Failure = 1,
+    /// The command line cannot be read; clap exits with this itself.
+    Usage = 2,
+    /// A database, a broker or a file that is needed is not there.
+    Unavailable = 69,
+    /// The settings are wrong; starting again does not help.
+    Config = 78,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// The process's environment, without variables that are not UTF-8.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
+/// Loads the settings for a command; prints warnings on standard error, and all problems if there
+/// is one that stops the start.
+///
+/// # Errors
+/// [`Exit::Config`], after printing.
+pub fn load_config(path: Option<&Path>) -> Result<Config, Exit> {
+    let loaded = config::load(path, environment());
+    let problems = match &loaded {
+        Ok(config) => &config.warnings,
+        Err(problems) => problems,
+    };
+    // Where standard error is closed there is nobody to tell; the exit code still says it.
+    let _ = print_problems(problems, &mut io::stderr().lock());
+    loaded.map_err(|_| Exit::Config)
+}
+
+/// Writes every problem on a line of its own, then how many there are.
+///
+/// # Errors
+/// What `to` says.
+pub fn print_problems(problems: &Problems, to: &mut impl Write) -> io::Result<()> {
+    for problem in problems.iter() {
+        writeln!(to, "{problem}")?;
+    }
+    let counted = |count: usize, what: &str| match count {
+        0 => None,
+        1 => Some(format!("1 {what}")),
+        _ => Some(format!("{count} {what}s")),
+    };
+    let errors = counted(problems.errors(), "error");
+    let warnings = counted(problems.warnings(), "warning");
+    let both: Vec<_> = errors.into_iter().chain(warnings).collect();
+    match both.as_slice() {
+        [] => Ok(()),
+        both => writeln!(to, "haulier: {} in the settings", both.join(" and ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::settings::{Place, Problem};
+
+    fn parse(line: &str) -> Result<Args, clap::Error> {
+        Args::try_parse_from(line.split(' '))
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn commands_are_understood() {
+        let args = parse("haulier run --config a/b.toml").unwrap();
+        assert_eq!(args.config, Some("a/b.toml".into()));
+        assert_eq!(args.command, Command::Run);
+        let args = parse("haulier migrate --print --source orders --payload-type jsonb").unwrap();
+        let migrate = MigrateArgs {
+            print: true,
+            source: Some("orders".into()),
+            payload_type: Some(PayloadType::Jsonb),
+        };
+        assert_eq!(args.command, Command::Migrate(migrate));
+        let args = parse("haulier check --offline").unwrap();
+        assert_eq!(args.command, Command::Check(CheckArgs { offline: true }));
+        for wrong in [
+            "haulier",
+            "haulier fly",
+            "haulier migrate --payload-type xml",
+        ] {
+            let error = parse(wrong).unwrap_err();
+            assert_eq!(error.exit_code(), i32::from(Exit::Usage as u8), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn problems_are_all_printed_and_counted() {
+        let place = || Place::Variable("HAULIER__X".into());
+        let problems = Problems::new(vec![
+            Problem::error(place(), "x", "one"),
+            Problem::error(place(), "y", "two"),
+            Problem::warning(place(), "z", "three"),
+        ]);
+        let mut printed = Vec::new();
+        print_problems(&problems, &mut printed).unwrap();
+        assert_eq!(
+            String::from_utf8(printed).unwrap(),
+            "HAULIER__X: x: one\nHAULIER__X: y: two\nHAULIER__X: warning: z: three\n\
+             haulier: 2 errors and 1 warning in the settings\n"
+        );
+        let mut printed = Vec::new();
+        print_problems(&Problems::new(Vec::new()), &mut printed).unwrap();
+        assert!(printed.is_empty());
+    }
+}

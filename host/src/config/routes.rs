@@ -1,0 +1,144 @@
+//! `[[routes]]`: which plugin, topic, key and headers an event type gets.
+//!
+//! Read by config; the rules themselves are in [`crate::routing`].
+
+use crate::event::Header;
+use crate::routing::{Field, KeyRule, Pattern, Route, Routes, TopicTemplate};
+use crate::settings::{Section, closest};
+
+/// Longest topic name a broker takes.
+const MAX_TOPIC_BYTES: usize = 249;
+
+/// The key rule for a NULL key.
+const NULL_KEY: &str = "null";
+
+/// Reads all routes and ends their sections.
+pub(super) fn read(sections: Vec<Section<'_>>) -> Routes {
+    let mut routes: Vec<Route> = Vec::with_capacity(sections.len());
+    for section in sections {
+        let route = read_route(&section);
+        warn_if_unreachable(&section, &route, &routes);
+        section.finish();
+        routes.push(route);
+    }
+    Routes::new(routes)
+}
+
+fn read_route(section: &Section<'_>) -> Route {
+    if !section.has("event_type") {
+        section.missing("event_type", "write event_type = \"order.*\"");
+    }
+    let patterns = section.strings("event_type");
+    let empty =
+        |patterns: &Vec<String>| patterns.is_empty() || patterns.iter().any(String::is_empty);
+    if patterns.as_ref().is_some_and(empty) {
+        section.error("event_type", "is empty; \"*\" stands for every event type");
+    }
+    let plugin = section.string("plugin");
+    if plugin.as_deref().is_some_and(|name| name.trim().is_empty()) {
+        section.error(
+            "plugin",
+            "is empty; leave it out for a route without plugin",
+        );
+    }
+    let route = Route {
+        patterns: patterns
+            .unwrap_or_default()
+            .into_iter()
+            .map(Pattern::new)
+            .collect(),
+        plugin,
+        topic: read_topic(section),
+        key: read_key(section),
+        headers: read_headers(section),
+    };
+    if !["plugin", "topic", "key", "headers"]
+        .iter()
+        .any(|key| section.has(key))
+    {
+        section.whole_error("does nothing: give it a plugin, a topic, a key or headers");
+    }
+    route
+}
+
+fn read_topic(section: &Section<'_>) -> Option<TopicTemplate> {
+    let topic = section.string("topic")?;
+    let template = TopicTemplate::parse(&topic)
+        .map_err(|message| section.error("topic", message))
+        .ok()?;
+    if let Some(problem) = template.as_constant().and_then(illegal_topic) {
+        section.error("topic", problem);
+    }
+    Some(template)
+}
+
+/// Why no broker can have a topic of that name.
+fn illegal_topic(name: &str) -> Option<String> {
+    let legal = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
+    if let Some(letter) = name.chars().find(|letter| !legal(*letter)) {
+        return Some(format!(
+            "{letter:?} cannot be in a topic's name, only letters, digits, '.', '_' and '-'"
+        ));
+    }
+    if name == "." || name == ".." {
+        return Some(format!("'{name}' cannot be a topic's name"));
+    }
+    (name.len() > MAX_TOPIC_BYTES)
+        .then(|| format!("a topic's name has at most {MAX_TOPIC_BYTES} characters"))
+}
+
+fn read_key(section: &Section<'_>) -> Option<KeyRule> {
+    let key = section.string("key")?;
+    if key == NULL_KEY {
+        return Some(KeyRule::Null);
+    }
+    if let Some(field) = Field::parse(&key) {
+        return Some(KeyRule::Field(field));
+    }
+    if key.starts_with('/') {
+        return Some(KeyRule::Pointer(key));
+    }
+    let fields = Field::ALL.map(|(name, _)| name);
+    let known = fields.join(", ");
+    let words = fields.into_iter().chain([NULL_KEY]);
+    section.error_suggesting(
+        "key",
+        format!(
+            "must be a field ({known}), a JSON pointer into the payload such as \
+             \"/customer/id\", or \"{NULL_KEY}\""
+        ),
+        closest(&key, words),
+    );
+    None
+}
+
+fn read_headers(section: &Section<'_>) -> Vec<Header> {
+    let headers = section.string_map("headers");
+    if headers.iter().any(|(name, _)| name.is_empty()) {
+        section.error("headers", "a header's name cannot be empty");
+    }
+    headers
+        .into_iter()
+        .map(|(name, value)| Header::text(name, value))
+        .collect()
+}
+
+fn warn_if_unreachable(section: &Section<'_>, route: &Route, earlier: &[Route]) {
+    // A pattern that matches another one's text matches all that the other one does: what its
+    // stars take in place of the other's stars, they take in place of anything.
+    let taken_by = |pattern: &Pattern| {
+        earlier.iter().position(|earlier| {
+            earlier
+                .patterns
+                .iter()
+                .any(|other| other.matches(pattern.as_str()))
+        })
+    };
+    let takers: Option<Vec<usize>> = route.patterns.iter().map(taken_by).collect();
+    if let Some(taker) = takers.as_deref().and_then(<[usize]>::first) {
+        section.warning(
+            "event_type",
+            format!("is never reached: routes[{taker}] takes these events before it"),
+        );
+    }
+}

@@ -1,0 +1,10 @@
+//! What operators see: the log and the metrics.
+//!
+//! The command line starts the log; the relay and the assembly count. Nothing here decides.
+
+mod histogram;
+mod logging;
+mod metrics;
+
+pub use self::logging::{LogFormat, LoggingError, check_level, init};
+pub use self::metrics::{BatchInFlight, LaneMetrics, Metrics};
