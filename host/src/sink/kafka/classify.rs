@@ -87,9 +87,10 @@ mod tests {
     #[test]
     fn refusals_are_never_infrastructure_and_losses_always_are() {
         for number in -199..120 {
-            let Ok(code) = Code::try_from(number) else {
+            let Ok(raw) = rdkafka::types::RDKafkaRespErr::try_from(number) else {
                 continue;
             };
+            let code = Code::from(raw);
             for explicit in [false, true] {
                 match verdict(code, explicit) {
                     Verdict::Refused(cause) => {

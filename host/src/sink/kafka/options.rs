@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn the_defaults_are_valid() {
-        assert_eq!(validate(&with(&[])), []);
+        assert_eq!(validate(&with(&[])), Vec::new());
     }
 
     #[test]
@@ -351,7 +351,7 @@ mod tests {
             ("max.in.flight", "1"),
             ("linger.ms", "5"),
         ];
-        assert_eq!(validate(&with(&options)), []);
+        assert_eq!(validate(&with(&options)), Vec::new());
     }
 
     #[test]
@@ -402,7 +402,7 @@ mod tests {
                 ("sasl.username", "u"),
                 ("sasl.password", "p"),
             ];
-            assert_eq!(validate(&with(&options)), [], "{mechanism}");
+            assert_eq!(validate(&with(&options)), Vec::new(), "{mechanism}");
         }
         let native = ClientConfig::new().create_native_config().unwrap();
         let features = native.get("builtin.features").unwrap();

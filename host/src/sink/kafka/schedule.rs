@@ -300,7 +300,9 @@ impl Schedule {
                 State::Out => Receipt::Unknown(cut.clone()),
                 State::Waiting if entry.exposed => match &slots[entry.slot].stopped {
                     // Its predecessor is not in the topic, so the broker, which counts the
-                    // sequence of a producer, cannot have taken this one either.
+                    // sequence of a producer, cannot have taken this one either. (It may have
+                    // taken one of the refused event itself, in another partition; the whole
+                    // event is retried anyway.)
                     Some(Receipt::Refused(_)) => Receipt::Unsent,
                     Some(Receipt::Unknown(failure)) => Receipt::Unknown(failure.clone()),
                     Some(Receipt::Acknowledged | Receipt::Unsent) | None => {
@@ -431,6 +433,339 @@ impl Slot {
         match mode {
             PublishMode::PerKeySync => false,
             PublishMode::Pipelined => self.out_target == Some(target),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::StdRng;
+    use rand::{Rng as _, SeedableRng as _};
+
+    use super::*;
+    use crate::failure::Cause;
+
+    fn refusal() -> Receipt {
+        Receipt::Refused(Failure::new(Cause::RecordTooLarge, "x"))
+    }
+
+    fn cut() -> Failure {
+        Failure::new(Cause::LeaseEnding, "x")
+    }
+
+    fn place(topic: u32, partition: i32) -> Target {
+        Target {
+            topic,
+            partition,
+            careful: false,
+        }
+    }
+
+    /// A schedule of (slot, event, partition) records, all of one topic.
+    fn plan(records: &[(u32, u32, i32)], mode: PublishMode) -> Schedule {
+        let mut schedule = Schedule::new(records.iter().map(|(s, e, _)| (*s, *e)), mode);
+        for (index, (_, _, partition)) in records.iter().enumerate() {
+            schedule.assign(index, place(0, *partition));
+        }
+        schedule
+    }
+
+    /// Hands over all it offers.
+    fn pump(schedule: &mut Schedule) -> Vec<usize> {
+        let mut sent = Vec::new();
+        while let Some(candidate) = schedule.next() {
+            schedule.sent(candidate.index);
+            sent.push(candidate.index);
+        }
+        sent
+    }
+
+    #[test]
+    fn a_key_is_pipelined_to_its_partition() {
+        let mut schedule = plan(&[(0, 0, 1), (0, 1, 1), (0, 2, 1)], PublishMode::Pipelined);
+        assert_eq!(pump(&mut schedule), [0, 1, 2]);
+    }
+
+    #[test]
+    fn per_key_sync_sends_one_event_of_a_slot_at_a_time() {
+        let records = [(0, 0, 1), (0, 0, 2), (0, 1, 1), (7, 2, 1)];
+        let mut schedule = plan(&records, PublishMode::PerKeySync);
+        assert_eq!(pump(&mut schedule), [0, 1, 3]);
+        schedule.acked(1);
+        assert!(pump(&mut schedule).is_empty());
+        schedule.acked(0);
+        assert_eq!(pump(&mut schedule), [2]);
+    }
+
+    #[test]
+    fn another_partition_waits_for_the_acknowledgement() {
+        let mut schedule = plan(&[(0, 0, 1), (0, 1, 2), (0, 2, 2)], PublishMode::Pipelined);
+        assert_eq!(pump(&mut schedule), [0]);
+        schedule.acked(0);
+        assert_eq!(pump(&mut schedule), [1, 2]);
+    }
+
+    #[test]
+    fn an_event_waits_until_all_its_records_know_their_place() {
+        let mut schedule =
+            Schedule::new([(0, 0), (0, 0), (1, 1)].into_iter(), PublishMode::Pipelined);
+        schedule.assign(0, place(0, 0));
+        schedule.assign(2, place(0, 0));
+        assert_eq!(pump(&mut schedule), [2]);
+        assert!(!schedule.finished());
+        schedule.assign(1, place(1, 0));
+        assert_eq!(pump(&mut schedule), [0, 1]);
+    }
+
+    #[test]
+    fn a_record_that_fails_its_check_stops_its_event_and_its_slot() {
+        let records = [(0, 0, 0), (0, 1, 0), (0, 1, 0), (0, 2, 0), (1, 3, 0)];
+        let mut schedule = plan(&records, PublishMode::Pipelined);
+        schedule.reject(2, refusal());
+        assert_eq!(pump(&mut schedule), [0, 4]);
+        schedule.acked(0);
+        schedule.acked(4);
+        assert!(pump(&mut schedule).is_empty());
+        assert!(schedule.finished());
+        let unsent = Receipt::Unsent;
+        assert_eq!(
+            schedule.receipts(&cut()),
+            [
+                Receipt::Acknowledged,
+                unsent.clone(),
+                refusal(),
+                unsent,
+                Receipt::Acknowledged
+            ]
+        );
+    }
+
+    #[test]
+    fn a_rejection_behind_a_failure_is_not_reported() {
+        let mut schedule = plan(&[(0, 0, 0), (0, 1, 0)], PublishMode::Pipelined);
+        schedule.reject(1, refusal());
+        assert_eq!(pump(&mut schedule), [0]);
+        let lost = Receipt::Unknown(cut());
+        schedule.failed(0, lost.clone());
+        assert!(pump(&mut schedule).is_empty());
+        assert_eq!(schedule.receipts(&cut()), [lost, Receipt::Unsent]);
+    }
+
+    #[test]
+    fn returned_records_go_again_one_by_one_and_in_order() {
+        let mut schedule = plan(&[(0, 0, 0), (0, 1, 0), (0, 2, 0)], PublishMode::Pipelined);
+        assert_eq!(pump(&mut schedule), [0, 1, 2]);
+        schedule.returned(1);
+        assert!(
+            pump(&mut schedule).is_empty(),
+            "others of the slot are undecided"
+        );
+        schedule.returned(0);
+        schedule.returned(2);
+        for index in 0..3 {
+            assert_eq!(pump(&mut schedule), [index]);
+            schedule.acked(index);
+        }
+        assert_eq!(schedule.receipts(&cut()), vec![Receipt::Acknowledged; 3]);
+    }
+
+    #[test]
+    fn what_came_back_is_unsent_behind_a_refusal_and_unknown_behind_a_cut() {
+        let records = [(0, 0, 0), (0, 1, 0), (1, 2, 0), (1, 3, 0)];
+        let mut schedule = plan(&records, PublishMode::Pipelined);
+        pump(&mut schedule);
+        for index in 0..4 {
+            schedule.returned(index);
+        }
+        schedule.next();
+        schedule.sent(0);
+        schedule.failed(0, refusal());
+        let unknown = Receipt::Unknown(cut());
+        assert_eq!(
+            schedule.receipts(&cut()),
+            [refusal(), Receipt::Unsent, unknown.clone(), unknown]
+        );
+    }
+
+    #[test]
+    fn a_closed_partition_holds_only_its_own_slots() {
+        let mut schedule = plan(&[(0, 0, 0), (1, 1, 1)], PublishMode::Pipelined);
+        let first = schedule.next().unwrap();
+        schedule.gated(first.index);
+        assert_eq!(pump(&mut schedule), [1]);
+        schedule.acked(1);
+        assert!(!schedule.finished());
+        schedule.reopen();
+        assert_eq!(pump(&mut schedule), [0]);
+    }
+
+    /// A cluster with partitions that append in order, refuse some records, and refuse what comes
+    /// behind a refused record of the same producer, as brokers do that know its sequence.
+    struct Model {
+        schedule: Schedule,
+        records: Vec<(u32, u32, Target)>,
+        poison: Vec<bool>,
+        /// Handed over and not yet appended, per partition, in order.
+        wires: HashMap<(u32, i32), VecDeque<(usize, bool)>>,
+        log: Vec<usize>,
+    }
+
+    impl Model {
+        fn new(random: &mut StdRng) -> Self {
+            let slots = random.random_range(1..5);
+            let mut records = Vec::new();
+            for event in 0..random.random_range(1..30) {
+                let slot = random.random_range(0..slots);
+                for _ in 0..random.random_range(1..3) {
+                    let target = place(random.random_range(0..2), random.random_range(0..2));
+                    records.push((slot, event, target));
+                }
+            }
+            let mode = if random.random_bool(0.3) {
+                PublishMode::PerKeySync
+            } else {
+                PublishMode::Pipelined
+            };
+            let poison = records.iter().map(|_| random.random_bool(0.05)).collect();
+            let schedule = Schedule::new(records.iter().map(|(s, e, _)| (*s, *e)), mode);
+            Self {
+                schedule,
+                records,
+                poison,
+                wires: HashMap::new(),
+                log: Vec::new(),
+            }
+        }
+
+        fn run(&mut self, random: &mut StdRng) {
+            let mut unplanned: Vec<usize> = (0..self.records.len()).collect();
+            for _ in 0..100_000 {
+                self.hand_over(random);
+                if !unplanned.is_empty() && random.random_bool(0.5) {
+                    let index = unplanned.swap_remove(random.random_range(0..unplanned.len()));
+                    if random.random_bool(0.02) {
+                        self.schedule.reject(index, refusal());
+                    } else {
+                        self.schedule.assign(index, self.records[index].2);
+                    }
+                }
+                self.append(random);
+                if random.random_bool(0.5) {
+                    self.schedule.reopen();
+                    while let Some(next) = self.schedule.next() {
+                        self.schedule.gated(next.index);
+                    }
+                    if unplanned.is_empty() && self.schedule.out() == 0 {
+                        self.schedule.reopen();
+                        if self.schedule.next().is_none() && self.schedule.finished() {
+                            return;
+                        }
+                    }
+                }
+            }
+            panic!("it never came to an end");
+        }
+
+        fn hand_over(&mut self, random: &mut StdRng) {
+            self.schedule.reopen();
+            for _ in 0..random.random_range(0..8) {
+                let Some(Candidate { index, target }) = self.schedule.next() else {
+                    return;
+                };
+                let wire = self
+                    .wires
+                    .entry((target.topic, target.partition))
+                    .or_default();
+                if random.random_bool(0.1) || (target.careful && !wire.is_empty()) {
+                    self.schedule.gated(index);
+                } else {
+                    self.schedule.sent(index);
+                    wire.push_back((index, target.careful));
+                }
+            }
+        }
+
+        fn append(&mut self, random: &mut StdRng) {
+            let places: Vec<_> = self.wires.keys().copied().collect();
+            let Some(place) = places.get(random.random_range(0..places.len().max(1))) else {
+                return;
+            };
+            let Some((index, careful)) = self.wires.get_mut(place).and_then(VecDeque::pop_front)
+            else {
+                return;
+            };
+            if !self.poison[index] {
+                self.log.push(index);
+                self.schedule.acked(index);
+            } else if careful {
+                self.schedule.failed(index, refusal());
+            } else {
+                // The producer is spoiled: all that is on its wires comes back, of which some may
+                // have been appended, unless it stood behind the refused record.
+                self.schedule.returned(index);
+                for (at, wire) in &mut self.wires {
+                    let mut lucky = at != place;
+                    for (other, careful) in wire.drain(..).collect::<Vec<_>>() {
+                        lucky &= random.random_bool(0.5) && !self.poison[other];
+                        if careful {
+                            wire.push_back((other, careful));
+                        } else {
+                            if lucky {
+                                self.log.push(other);
+                            }
+                            self.schedule.returned(other);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_ever_overtakes_whatever_is_refused_or_comes_back() {
+        for seed in 0..3000 {
+            let mut random = StdRng::seed_from_u64(seed);
+            let mut model = Model::new(&mut random);
+            model.run(&mut random);
+            let Model {
+                schedule,
+                records,
+                poison,
+                log,
+                ..
+            } = model;
+            let receipts = schedule.receipts(&cut());
+            let first = |index: usize| log.iter().position(|at| *at == index);
+            let refused = |event: u32| {
+                let of_event = (0..records.len()).filter(|at| records[*at].1 == event);
+                of_event
+                    .into_iter()
+                    .any(|at| matches!(receipts[at], Receipt::Refused(_)))
+            };
+            for (index, (slot, event, _)) in records.iter().enumerate() {
+                let appended = first(index);
+                match &receipts[index] {
+                    Receipt::Acknowledged => assert!(appended.is_some(), "seed {seed}: {index}"),
+                    // A sibling of the refused record, in another partition.
+                    Receipt::Unsent if refused(*event) => {}
+                    Receipt::Refused(_) | Receipt::Unsent => {
+                        assert!(appended.is_none(), "seed {seed}: {index} is there");
+                    }
+                    Receipt::Unknown(_) => panic!("seed {seed}: {index} is unknown"),
+                }
+                assert!(!poison[index] || appended.is_none(), "seed {seed}");
+                let earlier =
+                    (0..index).filter(|at| records[*at].0 == *slot && records[*at].1 != *event);
+                for before in earlier {
+                    // Whoever is in the log has all its predecessors before it.
+                    if let Some(appended) = appended {
+                        assert!(
+                            first(before).is_some_and(|at| at < appended),
+                            "seed {seed}: {index} overtook {before}"
+                        );
+                    }
+                }
+            }
         }
     }
 }
