@@ -54,7 +54,7 @@ impl Lane {
         let progress = watch::Sender::new(());
         let first = Generation::start(blueprint(&config, &label, &progress, Kind::Pipelined))?;
         Ok(Self {
-            topics: Topics::new(config.metadata_refresh),
+            topics: Topics::new(config.metadata_refresh, config.publish_timeout),
             config,
             label,
             pipelined: Mutex::new(Arc::new(first)),

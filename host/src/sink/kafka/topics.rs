@@ -19,7 +19,7 @@ use crate::failure::{Cause, Failure, FailureKind};
 use super::classify::{Verdict, verdict};
 use super::producer::Generation;
 
-/// How long one question may take.
+/// How long one question may take, if the publish timeout is not shorter.
 const QUESTION: Duration = Duration::from_secs(5);
 /// How many questions may be under way at once.
 const QUESTIONS: usize = 4;
@@ -64,11 +64,14 @@ pub(super) struct Topics {
     numbers: AtomicU32,
     questions: Semaphore,
     refresh: Duration,
+    question: Duration,
 }
 
 impl Topics {
-    pub(super) fn new(refresh: Duration) -> Self {
+    /// A cache that trusts an answer for `refresh`.
+    pub(super) fn new(refresh: Duration, publish_timeout: Duration) -> Self {
         Self {
+            question: QUESTION.min(publish_timeout),
             entries: Mutex::default(),
             numbers: AtomicU32::new(0),
             questions: Semaphore::new(QUESTIONS),
@@ -99,7 +102,7 @@ impl Topics {
         let mut tries = 0;
         let answer = loop {
             tries += 1;
-            let answer = ask(name.to_owned(), Arc::clone(producer)).await;
+            let answer = ask(name.to_owned(), Arc::clone(producer), self.question).await;
             match &answer {
                 Err(failure) if failure.cause == Cause::TopicUnknown && tries < TRIES => {
                     tokio::time::sleep(BETWEEN_TRIES).await;
@@ -170,9 +173,9 @@ fn is_silence(failure: &Failure) -> bool {
     failure.kind() == FailureKind::Infrastructure
 }
 
-async fn ask(name: String, producer: Arc<Generation>) -> Result<i32, Failure> {
+async fn ask(name: String, producer: Arc<Generation>, limit: Duration) -> Result<i32, Failure> {
     let question = tokio::task::spawn_blocking(move || {
-        let answer = producer.client().fetch_metadata(Some(&name), QUESTION);
+        let answer = producer.client().fetch_metadata(Some(&name), limit);
         let trouble = producer.trouble();
         let metadata = answer.map_err(|error| silent(&name, &error, trouble.as_deref()))?;
         let Some(topic) = metadata.topics().iter().find(|topic| topic.name() == name) else {
