@@ -3,6 +3,9 @@
 //! A sink belongs to one lane. It publishes records in parallel across slots and in order within a
 //! slot, and says of each record what is known: published means acknowledged.
 
+pub mod kafka;
+pub mod stdout;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering as Memory};
 use std::time::Duration;
@@ -10,7 +13,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::clock::Moment;
-use crate::event::Record;
+use crate::event::{OrderingKey, Record};
 use crate::failure::Failure;
 
 /// How records of one slot follow each other.
@@ -32,8 +35,19 @@ pub struct Outgoing {
     /// The index of the event within the batch. The records of one event stand next to each other
     /// and have no order among themselves across partitions.
     pub event: u32,
+    /// What keeps records without a key together: those of one affinity go to one partition. See
+    /// [`affinity`].
+    pub affinity: u32,
     /// What to publish.
     pub record: Record,
+}
+
+/// The affinity of an ordering key: the same in every process and every release.
+pub fn affinity(key: &OrderingKey) -> u32 {
+    // 32-bit FNV-1a. NULL is told apart from an empty key.
+    let start: u32 = if key.0.is_some() { 0x811c_9dc5 } else { 0 };
+    let step = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+    key.stored().iter().fold(start, step)
 }
 
 /// What is known about one record afterwards.

@@ -1,0 +1,10 @@
+//! The Kafka sink against a real broker and against librdkafka's mock cluster.
+//!
+//! Run with the services up: `eval "$(tests/services env)"`, then `cargo test --test sink`.
+//! Every test makes its own topics, so they run in parallel and leave nothing for each other.
+
+mod broker;
+mod content;
+mod login;
+mod order;
+mod trouble;
