@@ -5,6 +5,7 @@
 pub mod clock;
 pub mod event;
 pub mod failure;
+pub mod plugin;
 pub mod sink;
 pub mod store;
 pub mod transform;
