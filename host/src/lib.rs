@@ -1,14 +1,23 @@
 //! Haulier: a relay for the transactional outbox, with WebAssembly plugins.
 //!
-//! A map, in reading order.
+//! A map, in reading order. The domain is pure; the contracts are three traits; adapters stand behind
+//! them; the relay sees domain and contracts only; the assembly puts it all together.
+//!
+//! - domain: [`event`], [`failure`], [`routing`], [`retry`], [`json`], [`clock`]
+//! - contracts: [`store`], [`sink`], [`transform`] (the first two hold their adapters as children)
+//! - adapter of the third: [`plugin`]
+//! - the loop: [`relay`]
+//! - assembly: [`settings`], [`config`], [`telemetry`], [`admin`], [`app`], [`cli`]
 
 pub mod admin;
+pub mod app;
 pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod event;
 pub mod failure;
 pub mod json;
+pub mod plugin;
 pub mod relay;
 pub mod retry;
 pub mod routing;

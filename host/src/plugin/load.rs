@@ -1,0 +1,201 @@
+//! From a file in the plugins folder to a plugin version, or to the reason why not.
+//!
+//! `host.rs` runs this on a thread of its own at low priority. The cheap checks come first: size,
+//! kind of file, world and version, imports; only then is it compiled, linked, asked who it is, and
+//! given its settings. Whatever is wrong with a file stays its own affair.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+use wasmtime::component::{Component, Linker};
+use wasmtime::Engine;
+
+use super::bindings::PluginPre;
+use super::config::{Config, Limits};
+use super::engine::Ticker;
+use super::imports::GuestState;
+use super::inspect::{Unfit, inspect};
+use super::instance::Template;
+use super::manifest::{BadManifest, Manifest};
+use super::transform::{Lifecycle, Version};
+use crate::failure::PluginStamp;
+
+/// Up to this cost of a new instance, each batch gets one: 5 to 11 % of the time of a batch of 256.
+const CHEAP_START: Duration = Duration::from_micros(100);
+
+/// How often the cost is measured; the least counts, since the first times touch cold memory.
+const STARTS_MEASURED: u32 = 5;
+
+/// Longest error text of the compiler or the linker that is passed on, in bytes.
+const MAX_DETAIL: usize = 600;
+
+/// Why a file is not used, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("cannot be read: {0}")]
+    Unreadable(#[source] io::Error),
+    #[error("has {size} bytes, at most {limit} are allowed; strip it, or raise limits.file_size")]
+    TooLarge { size: u64, limit: u64 },
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
+    #[error("does not compile: {0}")]
+    Compile(String),
+    #[error("does not fit the interface it claims to have: {0}; rebuild it against the wit folder")]
+    Link(String),
+    #[error("fails when it is asked to describe itself: {0}")]
+    Describe(String),
+    #[error(transparent)]
+    Manifest(#[from] BadManifest),
+    #[error(
+        "refuses its settings: {text}; mend [plugins.{plugin}.settings] in the configuration"
+    )]
+    Settings { plugin: String, text: String },
+    #[error("fails when it is given its settings: {0}")]
+    Configure(String),
+    #[error(
+        "calls itself {name:?} as {first} does, which is used; remove one of the two, or rename it"
+    )]
+    NameTaken { name: String, first: String },
+    #[error("made the host panic, which is a bug in the host; please report it with the file")]
+    HostPanic,
+}
+
+/// What loading needs.
+pub(super) struct Loader<'a> {
+    pub(super) config: &'a Config,
+    pub(super) engine: &'a Engine,
+    pub(super) linker: Linker<GuestState>,
+    pub(super) ticker: Arc<Ticker>,
+}
+
+impl Loader<'_> {
+    /// Loads one file. Blocks for as long as compiling takes; guests run on the present thread.
+    pub(super) async fn load(&self, path: &Path) -> Result<Version, Refused> {
+        // Until it is known which plugin it is, the most generous limits hold.
+        let widest = self.config.widest_limits();
+        let bytes = read(path, widest.file_size)?;
+        inspect(&bytes)?;
+        let hash = hex(&Sha256::digest(&bytes));
+        let pre = self.link(&self.compile(&bytes)?)?;
+
+        let manifest = self.describe(&pre, path, widest).await?;
+        let limits = self.config.limits_of(&manifest.name).clone();
+        let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        if size > limits.file_size {
+            return Err(Refused::TooLarge { size, limit: limits.file_size });
+        }
+        let template = Template {
+            pre,
+            limits,
+            name: manifest.name.clone(),
+            version: manifest.version.clone(),
+            ticker: self.ticker.clone(),
+        };
+        let settings = self.settings(&manifest.name)?;
+        let lifecycle = try_settings(&template, &manifest.name, &settings).await?;
+        let stamp = PluginStamp {
+            name: manifest.name.clone(),
+            version: manifest.version.clone(),
+            hash,
+        };
+        Ok(Version { stamp, manifest, template, settings, lifecycle })
+    }
+
+    /// The one place that turns a file into machine code.
+    fn compile(&self, bytes: &[u8]) -> Result<Component, Refused> {
+        Component::from_binary(self.engine, bytes)
+            .map_err(|error| Refused::Compile(detail(&error)))
+    }
+
+    fn link(&self, component: &Component) -> Result<PluginPre<GuestState>, Refused> {
+        self.linker
+            .instantiate_pre(component)
+            .and_then(PluginPre::new)
+            .map_err(|error| Refused::Link(detail(&error)))
+    }
+
+    async fn describe(
+        &self,
+        pre: &PluginPre<GuestState>,
+        path: &Path,
+        limits: Limits,
+    ) -> Result<Manifest, Refused> {
+        let unnamed = Template {
+            pre: pre.clone(),
+            limits,
+            name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            version: String::new(),
+            ticker: self.ticker.clone(),
+        };
+        let said = async { unnamed.instantiate().await?.describe().await }.await;
+        let said = said.map_err(|stopped| Refused::Describe(stopped.text()))?;
+        Ok(Manifest::check(said)?)
+    }
+
+    fn settings(&self, plugin: &str) -> Result<String, Refused> {
+        let Some(config) = self.config.plugins.get(plugin) else {
+            return Ok("{}".to_owned());
+        };
+        if !config.settings.is_object() {
+            let text = "they are not a table".to_owned();
+            return Err(Refused::Settings { plugin: plugin.to_owned(), text });
+        }
+        Ok(config.settings.to_string())
+    }
+}
+
+/// Configures instances to see whether the settings are accepted and what an instance costs.
+async fn try_settings(
+    template: &Template,
+    plugin: &str,
+    settings: &str,
+) -> Result<Lifecycle, Refused> {
+    let mut least = Duration::MAX;
+    for _ in 0..STARTS_MEASURED {
+        let began = Instant::now();
+        let started = async { template.instantiate().await?.configure(settings).await }.await;
+        least = least.min(began.elapsed());
+        match started {
+            Ok(Ok(())) => {}
+            Ok(Err(text)) => {
+                return Err(Refused::Settings { plugin: plugin.to_owned(), text });
+            }
+            Err(stopped) => return Err(Refused::Configure(stopped.text())),
+        }
+    }
+    Ok(if least <= CHEAP_START { Lifecycle::PerBatch } else { Lifecycle::Reused })
+}
+
+fn read(path: &Path, limit: u64) -> Result<Vec<u8>, Refused> {
+    let file = File::open(path).map_err(Refused::Unreadable)?;
+    let size = file.metadata().map_err(Refused::Unreadable)?.len();
+    if size > limit {
+        return Err(Refused::TooLarge { size, limit });
+    }
+    let mut bytes = Vec::new();
+    // It may grow while it is read.
+    file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(Refused::Unreadable)?;
+    match u64::try_from(bytes.len()) {
+        Ok(size) if size <= limit => Ok(bytes),
+        _ => Err(Refused::TooLarge { size, limit }),
+    }
+}
+
+/// An error with its causes, on one line.
+fn detail(error: &wasmtime::Error) -> String {
+    let text = format!("{error:#}");
+    let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.len() > MAX_DETAIL {
+        line.truncate(line.floor_char_boundary(MAX_DETAIL));
+        line.push('…');
+    }
+    line
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
