@@ -1,3 +1,37 @@
-//! The `haulier` binary.
+//! The `haulier` binary: parse, load the settings, run one command, exit with its code.
 
-fn main() {}
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use haulier::cli::{self, Args, Command, Exit};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let config = match cli::load_config(args.config.as_deref()) {
+        Ok(config) => config,
+        Err(exit) => return exit.into(),
+    };
+    let done = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("haulier")
+        .build()
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| {
+            let done = runtime.block_on(async {
+                match &args.command {
+                    Command::Run => cli::run(&config).await,
+                    Command::Migrate(migrate) => cli::migrate(config, migrate).await,
+                    Command::Check(check) => cli::check(&config, check).await,
+                }
+            });
+            // A thread that is stuck in the broker's client must not keep the process.
+            runtime.shutdown_background();
+            done
+        });
+    done.unwrap_or_else(|error| {
+        let _ = writeln!(std::io::stderr(), "haulier: {error:#}");
+        Exit::Failure
+    })
+    .into()
+}

@@ -1,11 +1,14 @@
-//! `haulier check`: the part that looks at the settings alone.
+//! `haulier check`: what the settings amount to, and whether what they name is there.
 //!
-//! What they name is looked at by the assembly afterwards, unless `--offline` was given.
+//! Changes nothing anywhere.
 
 use std::io::{self, Write};
 
+use super::{CheckArgs, Exit};
+use crate::app;
 use crate::config::{Config, LaneSettings, SinkKind};
 use crate::event::LaneName;
+use crate::sink::PublishMode;
 
 /// Writes what the settings amount to: a line for each source, lane, sink and route count. Shows no
 /// secret.
@@ -35,6 +38,69 @@ pub fn check_config(config: &Config, to: &mut impl Write) -> io::Result<()> {
         None => writeln!(to, "admin port: off")?,
     }
     writeln!(to, "the settings are valid")
+}
+
+/// The whole command: settings first, then what they name, unless `--offline` was given.
+///
+/// # Errors
+/// Only when standard output is closed or the plugin host does not start.
+pub async fn check(config: &Config, args: &CheckArgs) -> anyhow::Result<Exit> {
+    let mut out = io::stdout();
+    check_config(config, &mut out)?;
+    if args.offline {
+        return Ok(Exit::Success);
+    }
+    let mut troubles = 0_usize;
+    let mut say = |what: &str, found: Result<&str, String>| -> io::Result<()> {
+        match found {
+            Ok(fine) => writeln!(io::stdout(), "{what}: {fine}"),
+            Err(trouble) => {
+                troubles += 1;
+                writeln!(io::stderr(), "{what}: {trouble}")
+            }
+        }
+    };
+    for source in app::sources(config)? {
+        let looked = source.store.check().await;
+        let looked = looked
+            .map(|()| "its tables are there")
+            .map_err(|error| chain(&error));
+        say(&format!("source {}", source.settings.name), looked)?;
+        source.store.close().await;
+    }
+    for settings in &config.sinks {
+        let ready = match app::sink(settings, PublishMode::default(), "check") {
+            Ok(sink) => sink.ready().await.map_err(|failure| failure.to_string()),
+            Err(error) => Err(chain(&error)),
+        };
+        say(
+            &format!("sink {}", settings.name),
+            ready.map(|()| "it answers"),
+        )?;
+    }
+    let plugins = app::plugins(config).await?;
+    for stamp in plugins.stamps() {
+        say(
+            &format!("plugin {}", stamp.name),
+            Ok(&format!("version {}", stamp.version)),
+        )?;
+    }
+    for trouble in app::plugin_troubles(&plugins, &config.routes) {
+        say("plugins", Err(trouble))?;
+    }
+    Ok(if troubles == 0 {
+        Exit::Success
+    } else {
+        Exit::Unavailable
+    })
+}
+
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
 }
 
 fn lane_line(name: &LaneName, lane: &LaneSettings) -> String {

@@ -4,6 +4,8 @@
 //! clap, and the only one that writes to standard output and error on purpose.
 
 mod check;
+mod migrate;
+mod run;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -11,10 +13,13 @@ use std::process::ExitCode;
 
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 
-use crate::config::{self, Config, PayloadType};
+use crate::config::{self, Config};
 use crate::settings::Problems;
+use crate::store::PayloadType;
 
-pub use self::check::check_config;
+pub use self::check::{check, check_config};
+pub use self::migrate::migrate;
+pub use self::run::run;
 
 /// Haulier carries events from an application's outbox table to a broker.
 #[derive(Debug, Clone, PartialEq, Eq, Parser)]

@@ -18,9 +18,9 @@ use crate::settings::{Problems, Section};
 pub use self::admin::{AdminSettings, LogSettings, RelaySettings};
 pub use self::lanes::{DEFAULT_LANE, LaneSettings};
 pub use self::load::{DEFAULT_FILE, load};
-pub use self::plugins::{PluginHostSettings, PluginLimits, PluginSettings};
+pub use self::plugins::{PluginHostSettings, PluginSettings};
 pub use self::sinks::{KafkaSettings, SinkKind, SinkSettings};
-pub use self::sources::{PayloadType, Pooler, Retention, Settle, SourceSettings};
+pub use self::sources::{Pooler, Retention, SourceSettings};
 
 use self::lanes::Surroundings;
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::settings::{Secret, Section};
+use crate::sink::{PublishMode, kafka};
 
 /// Long enough for a leader election, short enough for a lease.
 const DEFAULT_PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -115,11 +116,34 @@ impl KafkaSettings {
             DEFAULT_MAX_RECORD_BYTES,
         );
         let librdkafka = section.options("librdkafka");
-        Some(Self {
+        let settings = Self {
             bootstrap_servers: servers?.join(","),
             publish_timeout,
             max_record_bytes,
             librdkafka,
-        })
+        };
+        for (name, problem) in kafka::validate(&settings.adapted(PublishMode::default())) {
+            if settings.librdkafka.contains_key(&name) {
+                section.section("librdkafka").error(&name, problem);
+            } else if name != "bootstrap_servers" {
+                section.error(&name, problem);
+            }
+        }
+        Some(settings)
+    }
+
+    /// The adapter's config, for a lane that publishes in this mode.
+    pub fn adapted(&self, mode: PublishMode) -> kafka::Config {
+        let options = self.librdkafka.iter();
+        kafka::Config {
+            bootstrap_servers: self.bootstrap_servers.clone(),
+            mode,
+            publish_timeout: self.publish_timeout,
+            max_record_bytes: self.max_record_bytes,
+            options: options
+                .map(|(name, value)| (name.clone(), value.expose().to_owned()))
+                .collect(),
+            ..kafka::Config::default()
+        }
     }
 }

@@ -7,6 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::settings::{Secret, Section, closest};
+use crate::store::{PayloadType, Settle, check_table_name};
+
+/// The name in every example.
+const DEFAULT_TABLE: &str = "outbox";
 
 /// Shards of a lane: enough for many instances to find a free one, few enough to look through.
 const DEFAULT_SHARDS: u16 = 256;
@@ -39,40 +43,6 @@ const SSL_MODES: [&str; 6] = [
 ];
 
 const URL_EXAMPLE: &str = "{ env = \"DATABASE_URL\" }";
-
-/// The column type of the payload, for `migrate`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum PayloadType {
-    /// `json`: kept as it was written.
-    #[default]
-    Json,
-    /// `jsonb`: normalised by the database.
-    Jsonb,
-    /// `text`
-    Text,
-    /// `bytea`: any bytes.
-    Bytea,
-}
-
-impl PayloadType {
-    /// Every type with its name.
-    pub const ALL: [(&'static str, Self); 4] = [
-        ("json", Self::Json),
-        ("jsonb", Self::Jsonb),
-        ("text", Self::Text),
-        ("bytea", Self::Bytea),
-    ];
-}
-
-/// What happens to a row that is published.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Settle {
-    /// It is deleted: the least work for the database.
-    #[default]
-    Delete,
-    /// It stays, marked PUBLISHED.
-    Mark,
-}
 
 /// What stands between the relay and the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -125,7 +95,12 @@ impl SourceSettings {
         if let Some(Err(message)) = url.as_ref().map(|url| check_url(url.expose())) {
             section.error("url", message);
         }
-        let table = section.required_string("table", "outbox");
+        let table = section
+            .string("table")
+            .unwrap_or_else(|| DEFAULT_TABLE.to_owned());
+        if let Err(message) = check_table_name(&table) {
+            section.error("table", message);
+        }
         let settle = section.choice(
             "settle",
             &[("delete", Settle::Delete), ("mark", Settle::Mark)],
@@ -145,7 +120,7 @@ impl SourceSettings {
         Some(Self {
             name: name.into(),
             url: url?,
-            table: table?,
+            table,
             shards,
             payload_type,
             settle,

@@ -43,7 +43,11 @@ impl GuestState {
             wasi,
             table: ResourceTable::new(),
             meter: Arc::new(Meter::default()),
-            quota: Quota { limit: memory, used: 0, refused: None },
+            quota: Quota {
+                limit: memory,
+                used: 0,
+                refused: None,
+            },
             log,
             entered: None,
         }
@@ -52,7 +56,10 @@ impl GuestState {
 
 impl WasiView for GuestState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+        WasiCtxView {
+            ctx: &mut self.wasi,
+            table: &mut self.table,
+        }
     }
 }
 
@@ -136,7 +143,11 @@ mod tests {
 
     #[test]
     fn memories_share_one_quota() {
-        let mut quota = Quota { limit: 100, used: 0, refused: None };
+        let mut quota = Quota {
+            limit: 100,
+            used: 0,
+            refused: None,
+        };
         let mut grow = |current, desired| quota.memory_growing(current, desired, None).ok();
         assert_eq!(grow(0, 40), Some(true));
         assert_eq!(grow(0, 40), Some(true));

@@ -85,15 +85,26 @@ impl Template {
         store.set_hostcall_fuel(START_OUTPUT);
         store.epoch_deadline_callback(|store| {
             store.data().meter.tick()?;
-            Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
+            Ok(UpdateDeadline::YieldCustom(
+                1,
+                Box::pin(tokio::task::yield_now()),
+            ))
         });
         let deadline = limits.configure_deadline;
         let guest = {
             let call = async |store: &mut Store<_>| self.pre.instantiate_async(store).await;
-            guarded(&mut store, &self.ticker, deadline, deadline, call).await.0?
+            guarded(&mut store, &self.ticker, deadline, deadline, call)
+                .await
+                .0?
         };
         let (limits, ticker) = (limits.clone(), self.ticker.clone());
-        Ok(Instance { store, guest, limits, ticker, batches: 0 })
+        Ok(Instance {
+            store,
+            guest,
+            limits,
+            ticker,
+            batches: 0,
+        })
     }
 
     /// A new instance with its settings.
@@ -109,7 +120,13 @@ impl Template {
 impl Instance {
     /// Asks the plugin who it is.
     pub(super) async fn describe(&mut self) -> Result<Manifest, Stopped> {
-        let Self { store, guest, limits, ticker, .. } = self;
+        let Self {
+            store,
+            guest,
+            limits,
+            ticker,
+            ..
+        } = self;
         let deadline = limits.configure_deadline;
         let call = async |store: &mut Store<_>| {
             guest.haulier_relay_transformer().call_describe(store).await
@@ -122,10 +139,19 @@ impl Instance {
         &mut self,
         settings: &str,
     ) -> Result<Result<(), String>, Stopped> {
-        let Self { store, guest, limits, ticker, .. } = self;
+        let Self {
+            store,
+            guest,
+            limits,
+            ticker,
+            ..
+        } = self;
         let deadline = limits.configure_deadline;
         let call = async |store: &mut Store<_>| {
-            guest.haulier_relay_transformer().call_configure(store, settings).await
+            guest
+                .haulier_relay_transformer()
+                .call_configure(store, settings)
+                .await
         };
         guarded(store, ticker, deadline, deadline, call).await.0
     }
@@ -136,7 +162,13 @@ impl Instance {
         inputs: &[&Input],
     ) -> (Result<Vec<Verdict>, Fault>, Duration) {
         self.batches += 1;
-        let Self { store, guest, limits, ticker, .. } = self;
+        let Self {
+            store,
+            guest,
+            limits,
+            ticker,
+            ..
+        } = self;
         let given: usize = inputs.iter().map(|input| input.bytes()).sum();
         let overhead = inputs.len().saturating_mul(ANSWER_OVERHEAD);
         store.set_hostcall_fuel(limits.output(given).saturating_add(overhead));
@@ -144,9 +176,15 @@ impl Instance {
         let loan = Loan::new(inputs);
         let events = loan.events();
         let call = async |store: &mut Store<_>| {
-            guest.haulier_relay_transformer().call_transform(store, &events).await
+            guest
+                .haulier_relay_transformer()
+                .call_transform(store, &events)
+                .await
         };
-        let (whole, single) = (limits.batch_deadline(inputs.len()), limits.batch_deadline(1));
+        let (whole, single) = (
+            limits.batch_deadline(inputs.len()),
+            limits.batch_deadline(1),
+        );
         let (answers, used) = guarded(store, ticker, whole, single, call).await;
         let verdicts = match answers {
             Ok(answers) if answers.len() != inputs.len() => Err(unusable(format!(
@@ -159,7 +197,11 @@ impl Instance {
             Err(Stopped::Guest(cause, message)) => {
                 let entered = store.data().entered;
                 let entered = entered.and_then(|index| usize::try_from(index).ok());
-                Err(Fault::Guest { cause, message, entered })
+                Err(Fault::Guest {
+                    cause,
+                    message,
+                    entered,
+                })
             }
         };
         (verdicts, used)
@@ -179,7 +221,11 @@ impl Instance {
 /// An answer that came back whole and cannot be used. The marker stands at the last event then, and
 /// says nothing.
 fn unusable(message: String) -> Fault {
-    Fault::Guest { cause: Cause::PluginOutput, message, entered: None }
+    Fault::Guest {
+        cause: Cause::PluginOutput,
+        message,
+        entered: None,
+    }
 }
 
 /// Runs one call under its deadlines, with the ticker going and the log open.
@@ -237,7 +283,10 @@ fn stopped(error: &wasmtime::Error, state: &mut GuestState) -> Stopped {
         Some(trace) if !trace.frames().is_empty() => {
             Stopped::Guest(Cause::PluginTrap, story(&what, error, state))
         }
-        _ => Stopped::Guest(Cause::PluginOutput, format!("returned malformed data: {what}")),
+        _ => Stopped::Guest(
+            Cause::PluginOutput,
+            format!("returned malformed data: {what}"),
+        ),
     }
 }
 

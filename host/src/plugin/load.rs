@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
-use wasmtime::component::{Component, Linker};
 use wasmtime::Engine;
+use wasmtime::component::{Component, Linker};
 
 use super::bindings::PluginPre;
 use super::config::{Config, Limits};
@@ -50,9 +50,7 @@ pub(super) enum Refused {
     Describe(String),
     #[error(transparent)]
     Manifest(#[from] BadManifest),
-    #[error(
-        "refuses its settings: {text}; mend [plugins.{plugin}.settings] in the configuration"
-    )]
+    #[error("refuses its settings: {text}; mend [plugins.{plugin}.settings] in the configuration")]
     Settings { plugin: String, text: String },
     #[error("fails when it is given its settings: {0}")]
     Configure(String),
@@ -86,7 +84,10 @@ impl Loader<'_> {
         let limits = self.config.limits_of(&manifest.name).clone();
         let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         if size > limits.file_size {
-            return Err(Refused::TooLarge { size, limit: limits.file_size });
+            return Err(Refused::TooLarge {
+                size,
+                limit: limits.file_size,
+            });
         }
         let template = Template {
             pre,
@@ -102,13 +103,18 @@ impl Loader<'_> {
             version: manifest.version.clone(),
             hash,
         };
-        Ok(Version { stamp, manifest, template, settings, lifecycle })
+        Ok(Version {
+            stamp,
+            manifest,
+            template,
+            settings,
+            lifecycle,
+        })
     }
 
     /// The one place that turns a file into machine code.
     fn compile(&self, bytes: &[u8]) -> Result<Component, Refused> {
-        Component::from_binary(self.engine, bytes)
-            .map_err(|error| Refused::Compile(detail(&error)))
+        Component::from_binary(self.engine, bytes).map_err(|error| Refused::Compile(detail(&error)))
     }
 
     fn link(&self, component: &Component) -> Result<PluginPre<GuestState>, Refused> {
@@ -127,7 +133,11 @@ impl Loader<'_> {
         let unnamed = Template {
             pre: pre.clone(),
             limits,
-            name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            name: path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
             version: String::new(),
             ticker: self.ticker.clone(),
         };
@@ -142,7 +152,10 @@ impl Loader<'_> {
         };
         if !config.settings.is_object() {
             let text = "they are not a table".to_owned();
-            return Err(Refused::Settings { plugin: plugin.to_owned(), text });
+            return Err(Refused::Settings {
+                plugin: plugin.to_owned(),
+                text,
+            });
         }
         Ok(config.settings.to_string())
     }
@@ -162,12 +175,19 @@ async fn try_settings(
         match started {
             Ok(Ok(())) => {}
             Ok(Err(text)) => {
-                return Err(Refused::Settings { plugin: plugin.to_owned(), text });
+                return Err(Refused::Settings {
+                    plugin: plugin.to_owned(),
+                    text,
+                });
             }
             Err(stopped) => return Err(Refused::Configure(stopped.text())),
         }
     }
-    Ok(if least <= CHEAP_START { Lifecycle::PerBatch } else { Lifecycle::Reused })
+    Ok(if least <= CHEAP_START {
+        Lifecycle::PerBatch
+    } else {
+        Lifecycle::Reused
+    })
 }
 
 fn read(path: &Path, limit: u64) -> Result<Vec<u8>, Refused> {
@@ -178,7 +198,9 @@ fn read(path: &Path, limit: u64) -> Result<Vec<u8>, Refused> {
     }
     let mut bytes = Vec::new();
     // It may grow while it is read.
-    file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(Refused::Unreadable)?;
+    file.take(limit.saturating_add(1))
+        .read_to_end(&mut bytes)
+        .map_err(Refused::Unreadable)?;
     match u64::try_from(bytes.len()) {
         Ok(size) if size <= limit => Ok(bytes),
         _ => Err(Refused::TooLarge { size, limit }),

@@ -88,7 +88,10 @@ impl GuestLog {
 
     /// Standard output or standard error of the guest.
     pub(super) fn stream(&self, level: Level) -> GuestStream {
-        GuestStream { log: self.clone(), level }
+        GuestStream {
+            log: self.clone(),
+            level,
+        }
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Lines) -> T) -> T {
@@ -115,14 +118,19 @@ impl Lines {
     }
 
     fn print(&mut self, level: Level, bytes: &[u8]) {
-        self.printed.extend_from_slice(&bytes[bytes.len().saturating_sub(KEPT_PRINT)..]);
+        self.printed
+            .extend_from_slice(&bytes[bytes.len().saturating_sub(KEPT_PRINT)..]);
         let excess = self.printed.len().saturating_sub(KEPT_PRINT);
         self.printed.drain(..excess);
 
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             // A line without end must not grow without end; what is cut anyway need not be kept.
-            let room = self.line_limit.saturating_add(1).saturating_sub(self.partial.len());
-            self.partial.extend_from_slice(&part[..part.len().min(room)]);
+            let room = self
+                .line_limit
+                .saturating_add(1)
+                .saturating_sub(self.partial.len());
+            self.partial
+                .extend_from_slice(&part[..part.len().min(room)]);
             if part.ends_with(b"\n") {
                 self.end_line(level);
             }
@@ -157,8 +165,10 @@ impl Lines {
 /// drive a terminal.
 fn readable(text: &str, limit: usize) -> String {
     let cut = text.floor_char_boundary(limit);
-    let mut line: String =
-        text[..cut].chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mut line: String = text[..cut]
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
     if cut < text.len() {
         line.push('…');
     }
@@ -214,7 +224,14 @@ mod tests {
     use super::*;
 
     fn log() -> GuestLog {
-        GuestLog::new("p", "1", &Limits { log_lines_per_batch: 2, ..Limits::default() })
+        GuestLog::new(
+            "p",
+            "1",
+            &Limits {
+                log_lines_per_batch: 2,
+                ..Limits::default()
+            },
+        )
     }
 
     #[test]
@@ -234,8 +251,12 @@ mod tests {
     fn only_the_end_of_what_was_printed_is_kept() {
         let log = log();
         let mut stderr = log.stream(Level::Warn);
-        stderr.write(Bytes::from(vec![b'a'; 1 << 20])).expect("never fails");
-        stderr.write(Bytes::from_static(b"\nthe panic\n")).expect("never fails");
+        stderr
+            .write(Bytes::from(vec![b'a'; 1 << 20]))
+            .expect("never fails");
+        stderr
+            .write(Bytes::from_static(b"\nthe panic\n"))
+            .expect("never fails");
         assert!(log.printed().len() <= KEPT_PRINT);
         assert!(log.printed().ends_with("the panic"));
         log.with(|lines| assert_eq!((lines.written, lines.partial.len()), (2, 0)));

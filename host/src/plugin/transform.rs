@@ -58,7 +58,11 @@ struct Bench {
 impl Plugin {
     /// A plugin that decides with this version, on these threads.
     pub(super) fn new(version: Version, workers: Arc<Workers>) -> Self {
-        Self { version: Arc::new(version), workers, benches: Mutex::default() }
+        Self {
+            version: Arc::new(version),
+            workers,
+            benches: Mutex::default(),
+        }
     }
 
     /// Who it is.
@@ -90,8 +94,10 @@ impl Transform for Plugin {
     async fn transform(&self, lane: &LaneName, events: &[&Event]) -> Transformed {
         let version = self.version.clone();
         let needs = version.manifest.needs;
-        let inputs: Vec<Input> =
-            events.iter().map(|event| Input::new(event, lane, needs)).collect();
+        let inputs: Vec<Input> = events
+            .iter()
+            .map(|event| Input::new(event, lane, needs))
+            .collect();
         let count = inputs.len();
         let bench = self.bench(lane);
         let decided = self
@@ -101,7 +107,11 @@ impl Transform for Plugin {
                 let limits = &version.template.limits;
                 let parts = parts(&inputs, limits.input_per_call());
                 let deadline = limits.batch_deadline(inputs.len());
-                let mut guests = Guests { version: &version, bench: &bench, inputs: &inputs };
+                let mut guests = Guests {
+                    version: &version,
+                    bench: &bench,
+                    inputs: &inputs,
+                };
                 batch::decide(&mut guests, parts, deadline).await
             })
             .await;
@@ -110,9 +120,17 @@ impl Transform for Plugin {
             Ok(verdicts) => verdicts,
             Err(error) if error.is_panic() => {
                 tracing::error!(plugin = stamp.name, %error, "plugin host panicked on a batch");
-                all(count, Cause::PluginUnavailable, "the plugin host panicked on this batch")
+                all(
+                    count,
+                    Cause::PluginUnavailable,
+                    "the plugin host panicked on this batch",
+                )
             }
-            Err(_) => all(count, Cause::ShuttingDown, "the plugin host is shutting down"),
+            Err(_) => all(
+                count,
+                Cause::ShuttingDown,
+                "the plugin host is shutting down",
+            ),
         };
         let verdicts = verdicts
             .into_iter()
@@ -160,7 +178,11 @@ impl Guests<'_> {
         {
             return Ok(idle);
         }
-        let started = self.version.template.configured(&self.version.settings).await;
+        let started = self
+            .version
+            .template
+            .configured(&self.version.settings)
+            .await;
         started.map_err(|stopped| {
             // It was tried when the file was loaded: no event is to blame.
             Fault::Unavailable(match stopped {
@@ -171,7 +193,10 @@ impl Guests<'_> {
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Instance>> {
-        self.bench.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bench
+            .idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -179,7 +204,13 @@ impl Caller for Guests<'_> {
     async fn call(&mut self, events: &[usize], want: Want) -> Reply {
         let mut instance = match self.instance(want).await {
             Ok(instance) => instance,
-            Err(fault) => return Reply { result: Err(fault), used: Duration::ZERO, fresh: true },
+            Err(fault) => {
+                return Reply {
+                    result: Err(fault),
+                    used: Duration::ZERO,
+                    fresh: true,
+                };
+            }
         };
         let fresh = instance.is_fresh();
         let inputs: Vec<&Input> = events.iter().map(|place| &self.inputs[*place]).collect();
@@ -191,6 +222,10 @@ impl Caller for Guests<'_> {
         if reusable {
             self.idle().push(instance);
         }
-        Reply { result, used, fresh }
+        Reply {
+            result,
+            used,
+            fresh,
+        }
     }
 }

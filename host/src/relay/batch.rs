@@ -41,9 +41,9 @@ pub(super) async fn work(
     mut phase: watch::Receiver<Phase>,
 ) -> Report {
     let claim = batch.claim();
-    for event in &batch.events {
-        lane.metrics.waited(event.waited);
-    }
+    let _counted = lane.metrics.batch_in_flight();
+    lane.metrics
+        .events_waited(batch.events.iter().map(|event| event.waited));
     let mut outcomes = tokio::select! {
         biased;
         // 1. Shutdown has run out of patience: what is in flight is let go, the rest given back.
@@ -58,7 +58,8 @@ pub(super) async fn work(
     count(&lane, &batch, &outcomes);
     let trouble = outcomes.trouble.take();
     let settled = settle(&lane, &claim, outcomes.settlements, &mut phase).await;
-    lane.metrics.worked(claimed.elapsed(), batch.events.len());
+    lane.metrics
+        .events_worked(claimed.elapsed(), batch.events.len());
     Report {
         progress: settled.is_ok(),
         trouble: trouble.or_else(|| settled.err()),
@@ -121,7 +122,7 @@ async fn carry(lane: &LaneContext, batch: &Batch, fence: &Fence) -> Outcomes {
         let _turn = lane.transforms.acquire().await;
         verdict::judge(&lane.name, &batch.events, &lane.routes, &*lane.plugins).await
     };
-    lane.metrics.transformed(started.elapsed());
+    lane.metrics.transform_took(started.elapsed());
     let plan = {
         let mut circuits = lane.circuits();
         plan::plan(
@@ -138,7 +139,7 @@ async fn carry(lane: &LaneContext, batch: &Batch, fence: &Fence) -> Outcomes {
     } else {
         let started = Moment::now();
         let receipts = lane.sink.publish(plan.outgoing, fence).await;
-        lane.metrics.published_in(started.elapsed());
+        lane.metrics.publish_took(started.elapsed());
         receipts
     };
     let receipts = complete(receipts, destinations.len());
@@ -191,29 +192,38 @@ fn settlements(events: &[Event], action: &Action) -> Vec<Settlement> {
 }
 
 fn count(lane: &LaneContext, batch: &Batch, outcomes: &Outcomes) {
-    lane.metrics.deliveries(outcomes.acknowledged);
+    lane.metrics.deliveries_published(outcomes.acknowledged);
+    let (mut published, mut dropped, mut released) = (0, 0, 0);
     for (event, one) in batch.events.iter().zip(&outcomes.settlements) {
-        lane.metrics.action(&one.action);
         match &one.action {
-            Action::Published | Action::Dropped(_) | Action::Release => {}
+            Action::Published => published += 1,
+            Action::Dropped(_) => dropped += 1,
+            Action::Release => released += 1,
             Action::Retry { failure, after } => {
+                lane.metrics.retried(failure.cause, 1);
                 tracing::warn!(lane = %lane.name, event = %one.id, event_type = event.event_type,
                     attempt = event.attempts + 1, again_in = ?after, %failure, "event failed");
             }
             Action::Wait { failure, after } => {
+                lane.metrics.waiting(failure.cause, 1);
                 tracing::debug!(lane = %lane.name, event = %one.id, event_type = event.event_type,
                     again_in = ?after, %failure, "event waits for its destination");
             }
             Action::Park(failure) => {
+                lane.metrics.failed(failure.cause, 1);
                 tracing::error!(lane = %lane.name, event = %one.id, event_type = event.event_type, %failure,
                     "event parked as FAILED");
             }
             Action::Halt(failure) => {
+                lane.metrics.failed(failure.cause, 1);
                 tracing::error!(lane = %lane.name, event = %one.id, event_type = event.event_type, %failure,
                     "event halts its key");
             }
         }
     }
+    lane.metrics.published(published);
+    lane.metrics.dropped(dropped);
+    lane.metrics.released(released);
 }
 
 /// Settles, and goes on trying while the database is away: settling by token is always safe, and
@@ -229,7 +239,7 @@ async fn settle(
     for attempt in 0_u32.. {
         let error = match lane.store.settle(&lane.name, claim, &settlements).await {
             Ok(settled) => {
-                lane.metrics.settled_in(started.elapsed());
+                lane.metrics.settle_took(started.elapsed());
                 report_losses(lane, &settled);
                 return Ok(());
             }
@@ -266,7 +276,8 @@ async fn settle(
 
 fn report_losses(lane: &LaneContext, settled: &Settled) {
     if settled.lost_claims > 0 {
-        lane.metrics.lost(settled.lost_claims, settled.lost.len());
+        lane.metrics.leases_lost(settled.lost_claims as u64);
+        lane.metrics.settles_lost(settled.lost.len() as u64);
         tracing::warn!(lane = %lane.name, claims = settled.lost_claims, events = settled.lost.len(),
             "a claim was lost before its outcomes were settled; its events will be taken again");
     }

@@ -81,11 +81,9 @@ impl LaneLoop {
                 // 3. Look for work, when there is room for it.
                 () = tokio::time::sleep_until(next_look.into()), if room => self.look(&mut phase).await,
             }
-            self.lane.metrics.in_flight(self.in_flight.len());
         }
         while let Some(ended) = self.in_flight.join_next().await {
             self.finished(ended);
-            self.lane.metrics.in_flight(self.in_flight.len());
         }
     }
 
@@ -156,7 +154,7 @@ impl LaneLoop {
             }
         }
         Ok(claimed.map(|batch| {
-            lane.metrics.claimed(took);
+            lane.metrics.claim_took(took);
             (batch, Fence::until(before.plus(lane.config.lease)), before)
         }))
     }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use crate::event::{Event, LaneName, Ordering, OrderingKey, Outcome};
 use crate::failure::Failure;
 use crate::routing::{self, Route};
-use crate::sink::Outgoing;
+use crate::sink::{Outgoing, affinity};
 
 use super::circuit::Circuits;
 
@@ -66,10 +66,12 @@ pub(super) fn plan(
             continue;
         }
         let before = outgoing.len();
+        let together = affinity(&event.ordering_key());
         let standing = stand(lane, event, judged, circuits, |record| {
             outgoing.push(Outgoing {
                 slot: slot.0,
                 event: number,
+                affinity: together,
                 record,
             });
         });

@@ -22,7 +22,7 @@ pub(super) async fn run(lane: Arc<LaneContext>) {
 async fn run_once(lane: &LaneContext) {
     match lane.store.stats(&lane.name, lane.config.ordering).await {
         Ok(stats) => {
-            lane.metrics.standing(&stats);
+            lane.metrics.stands(&stats);
             lane.health.stats(stats);
         }
         Err(error) => {

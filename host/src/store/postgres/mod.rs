@@ -98,6 +98,14 @@ impl std::fmt::Debug for PostgresConfig {
     }
 }
 
+/// Whether `table` is a name by the rules of SQL.
+///
+/// # Errors
+/// A text that says what is wrong with it.
+pub fn check_table_name(table: &str) -> Result<(), String> {
+    Tables::new(table).map(|_| ())
+}
+
 /// How long a call waits for a connection before the database counts as unavailable.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long one call to the database may take before it counts as unavailable: a dead network path
@@ -169,6 +177,11 @@ impl PostgresStore {
     /// What is wrong, with the remedy.
     pub async fn check(&self) -> Result<(), StoreError> {
         self.look().await.map(|_| ())
+    }
+
+    /// Closes the connections; calls made later fail.
+    pub async fn close(&self) {
+        self.pool.close().await;
     }
 
     async fn look(&self) -> Result<Found, StoreError> {

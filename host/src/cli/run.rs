@@ -1,0 +1,50 @@
+//! `haulier run`: carries events until it is told to stop.
+//!
+//! The only place that touches signals: the first SIGTERM or SIGINT drains, a second one stops at
+//! once.
+
+use anyhow::Context as _;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::Exit;
+use crate::app::{App, AppError};
+use crate::config::Config;
+use crate::telemetry;
+
+/// Runs the relay.
+///
+/// # Errors
+/// What could not be set up, with its causes.
+pub async fn run(config: &Config) -> anyhow::Result<Exit> {
+    telemetry::init(config.log.format, &config.log.level).context("the log cannot be started")?;
+    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be heard")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be heard")?;
+    let app = App::build(config).await?;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        instance = config.relay.instance,
+        "haulier runs"
+    );
+    let told = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            tracing::warn!("a second signal: stopping at once; claims stay until they expire");
+            std::process::exit(Exit::Failure as i32);
+        });
+    };
+    match app.run(told).await {
+        Ok(()) => Ok(Exit::Success),
+        Err(error @ (AppError::Overran | AppError::Died(_))) => {
+            tracing::error!(%error, "haulier ended badly");
+            Ok(Exit::Failure)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
