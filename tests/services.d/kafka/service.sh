@@ -3,7 +3,7 @@
 # a plain listener and one with TLS and logins. Sourced by tests/services, which
 # says what each function is.
 
-PORTS[kafka]="KAFKA_PORT KAFKA_SASL_PORT KAFKA_CONTROLLER_PORT"
+PORTS[kafka]="KAFKA_PORT KAFKA_SASL_PORT KAFKA_CONTROLLER_PORT KAFKA_PROXIED_PORT KAFKA_PROXY_PORT"
 STOP_SIGNAL[kafka]=TERM
 MARK_OPTION[kafka]=-Dhaulier.service=
 libs=$services/kafka-libs # the jars, kept from one run to the next
@@ -50,6 +50,7 @@ kafka_configure() {
     -e "s|@USER@|$KAFKA_USER|" -e "s|@PASSWORD@|$KAFKA_PASSWORD|" \
     -e "s|@KAFKA_PORT@|$KAFKA_PORT|" -e "s|@KAFKA_SASL_PORT@|$KAFKA_SASL_PORT|" \
     -e "s|@KAFKA_CONTROLLER_PORT@|$KAFKA_CONTROLLER_PORT|" \
+    -e "s|@KAFKA_PROXIED_PORT@|$KAFKA_PROXIED_PORT|" -e "s|@KAFKA_PROXY_PORT@|$KAFKA_PROXY_PORT|" \
     "$conf/kafka/server.properties" >"$base/kafka/server.properties"
 }
 
@@ -86,6 +87,8 @@ kafka_ready() {
 kafka_env() {
   export_line HAULIER_TEST_KAFKA "127.0.0.1:$KAFKA_PORT"
   export_line HAULIER_TEST_KAFKA_SASL "127.0.0.1:$KAFKA_SASL_PORT"
+  export_line HAULIER_TEST_KAFKA_PROXIED "127.0.0.1:$KAFKA_PROXIED_PORT"
+  export_line HAULIER_TEST_KAFKA_PROXY "127.0.0.1:$KAFKA_PROXY_PORT"
   export_line HAULIER_TEST_KAFKA_CA "$base/tls/ca.pem"
   export_line HAULIER_TEST_KAFKA_USER "$KAFKA_USER"
   export_line HAULIER_TEST_KAFKA_PASSWORD "$KAFKA_PASSWORD"

@@ -1,0 +1,12 @@
+//! The relay as processes, on real PostgreSQL and Kafka: what was committed against what arrived.
+//!
+//! Some of these take a service away or measure rates, so they run one after the other.
+
+mod commands;
+mod content;
+mod crash;
+mod isolation;
+mod order;
+mod outage;
+mod plugins;
+mod scenario;
