@@ -131,12 +131,13 @@ fn read_retry(section: &Section<'_>) -> RetryPolicy {
 }
 
 fn read_sources(section: &Section<'_>, known: &[String]) -> Vec<Arc<str>> {
-    let Some(named) = section.strings("sources") else {
-        return known.iter().map(|name| name.as_str().into()).collect();
-    };
-    if named.is_empty() {
+    let named = section.strings("sources");
+    if named.as_ref().is_some_and(Vec::is_empty) {
         section.error("sources", "is empty; leave it out for all sources");
     }
+    let Some(named) = named.filter(|named| !named.is_empty()) else {
+        return known.iter().map(|name| name.as_str().into()).collect();
+    };
     for (index, name) in named.iter().enumerate() {
         if !known.contains(name) {
             unknown(section, "sources", "source", name, known);
@@ -167,6 +168,9 @@ fn read_sink(section: &Section<'_>, known: &[String]) -> Option<String> {
 }
 
 fn unknown(section: &Section<'_>, key: &str, what: &str, name: &str, known: &[String]) {
+    if !section.is_complete() {
+        return;
+    }
     let listed = match known {
         [] => "none".to_owned(),
         known => known.join(", "),

@@ -177,24 +177,26 @@ fn read_lanes(root: &Section<'_>, around: &Surroundings<'_>) -> Vec<LaneSettings
         lanes.extend(LaneSettings::read(&name, &section, around));
         section.finish();
     }
-    if !lanes.is_empty() && lanes.iter().all(|lane| *lane.name != *DEFAULT_LANE) {
+    if root.is_complete() && !lanes.is_empty() {
+        warn_of_idle_rows(root, &lanes, around.source_names);
+    }
+    lanes
+}
+
+fn warn_of_idle_rows(root: &Section<'_>, lanes: &[LaneSettings], source_names: &[String]) {
+    if lanes.iter().all(|lane| *lane.name != *DEFAULT_LANE) {
         root.warning(
             "lanes",
             format!("there is no lane '{DEFAULT_LANE}': rows that name no lane stay in the table"),
         );
     }
-    let carried = |source: &str| {
-        lanes
-            .iter()
-            .any(|lane| lane.sources.iter().any(|s| &**s == source))
-    };
-    for source in around.source_names {
-        if !lanes.is_empty() && !carried(source) {
+    for source in source_names {
+        let carries = |lane: &LaneSettings| lane.sources.iter().any(|name| **name == **source);
+        if !lanes.iter().any(carries) {
             let message = "no lane carries this source: its events stay in the table";
             root.section("sources").warning(source, message);
         }
     }
-    lanes
 }
 
 /// Names go into rows, metric labels and messages.

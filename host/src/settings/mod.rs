@@ -15,6 +15,7 @@ mod values;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -49,8 +50,8 @@ struct Context {
     folder: PathBuf,
     environment: BTreeMap<String, String>,
     problems: RefCell<Vec<Problem>>,
-    /// The first line that cannot be trusted, if the file is not valid TOML.
-    damage: Option<usize>,
+    /// The lines that cannot be trusted, if the file is not valid TOML.
+    damage: Option<RangeInclusive<usize>>,
 }
 
 impl Settings {
@@ -106,8 +107,8 @@ impl Context {
 
     /// Whether what stands at `place` may be the content of a broken string.
     fn doubtful(&self, place: &Place) -> bool {
-        match (place, self.damage) {
-            (Place::Position { line, .. }, Some(damage)) => *line >= damage,
+        match (place, &self.damage) {
+            (Place::Position { line, .. }, Some(damage)) => damage.contains(line),
             _ => false,
         }
     }

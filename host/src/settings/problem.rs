@@ -151,7 +151,7 @@ pub(crate) fn closest<'a>(
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
     // One slip in three letters still reads as the same word; more is a guess.
-    let tolerated = (word.chars().count() / 3).max(1);
+    let tolerated = word.chars().count() / 3;
     candidates
         .into_iter()
         .map(|candidate| {

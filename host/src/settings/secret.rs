@@ -140,16 +140,16 @@ impl Section<'_> {
         if !table.is_reference() {
             return Err(format!("expected {SECRET_FORM}, found another table"));
         }
-        let by_variable = |entry: &&Entry| matches!(entry.place, Place::Variable(_));
+        let by_variable = |entry: &Entry| matches!(entry.place, Place::Variable(_));
         let mut entries: Vec<_> = table.in_order();
         if entries
             .iter()
-            .filter(|(_, entry)| by_variable(&entry))
+            .filter(|(_, entry)| by_variable(entry))
             .count()
             == 1
         {
             // The environment says where the secret is now.
-            entries.retain(|(_, entry)| by_variable(&entry));
+            entries.retain(|(_, entry)| by_variable(entry));
         }
         let [(kind, entry)] = entries.as_slice() else {
             return Err("expected either env or file, found both".to_owned());
@@ -164,12 +164,12 @@ impl Section<'_> {
             }
         };
         match *kind {
-            "env" => self.from_variable(name),
-            _ => self.from_file(name),
+            "env" => self.kept_in_variable(name),
+            _ => self.kept_in_file(name),
         }
     }
 
-    fn from_variable(&self, name: &str) -> Result<Secret, String> {
+    fn kept_in_variable(&self, name: &str) -> Result<Secret, String> {
         let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
         if name.is_empty() || !name.chars().all(plain) {
             // Not shown: whoever got this wrong may have written the secret itself.
@@ -182,7 +182,7 @@ impl Section<'_> {
         }
     }
 
-    fn from_file(&self, name: &str) -> Result<Secret, String> {
+    fn kept_in_file(&self, name: &str) -> Result<Secret, String> {
         let path = self.resolve(name);
         let shown = path.display();
         let mut bytes = Vec::new();

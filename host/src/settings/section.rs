@@ -152,11 +152,17 @@ impl<'a> Section<'a> {
     /// whether it is there under a misspelt name.
     pub fn missing(&self, key: &str, remedy: impl Into<String>) {
         self.ask(key);
-        if !self.broken && !self.context.damaged() {
+        if self.is_complete() {
             self.missing
                 .borrow_mut()
                 .push((key.to_owned(), remedy.into()));
         }
+    }
+
+    /// Whether everything that was written could be read. Where it could not, a name that is not
+    /// there is no mistake.
+    pub fn is_complete(&self) -> bool {
+        !self.broken && !self.context.damaged()
     }
 
     /// A path as it is written in settings, relative to the file's folder.
@@ -179,22 +185,24 @@ impl<'a> Section<'a> {
     pub fn finish(self) {
         let mut misspelt = BTreeSet::new();
         let asked = self.asked.borrow();
-        for (key, entry) in self.entries() {
+        for (key, entry) in self.table.map(Table::in_order).unwrap_or_default() {
             if asked.contains(key) {
                 continue;
             }
-            let unset = || {
-                asked
-                    .iter()
-                    .map(String::as_str)
-                    .filter(|known| !self.there(known))
-            };
-            let meant = closest(key, unset()).or_else(|| closest(key, asked.iter().map(|k| &**k)));
+            let known = || asked.iter().map(String::as_str);
+            let unset = known().filter(|known| !self.there(known));
+            let meant = closest(key, unset).or_else(|| closest(key, known()));
+            if meant.is_none() && self.context.doubtful(&entry.place) {
+                // It may be no key at all; what is nearly a known key is one.
+                continue;
+            }
             misspelt.extend(meant.map(str::to_owned));
             let message = match meant {
                 None if asked.len() <= MAX_LISTED_KEYS && !asked.is_empty() => {
-                    let known: Vec<_> = asked.iter().map(String::as_str).collect();
-                    format!("unknown key; there are {}", known.join(", "))
+                    format!(
+                        "unknown key; there are {}",
+                        known().collect::<Vec<_>>().join(", ")
+                    )
                 }
                 _ => "unknown key".to_owned(),
             };
@@ -427,20 +435,20 @@ mod tests {
 
     #[test]
     fn after_a_syntax_error_only_what_is_certain_is_reported() {
-        let text = "[s]\nunknown = 1\nn = \"x\"\nbroken = x\nalso_unknown = 1\nm = \"x\"\n";
+        let text = "[s]\nunknown = 1\nnumber = \"x\"\nbroken = x\nzz = 1\nmesure = 2\n\
+                    broken2 = y\nmeasure = \"x\"\n";
         let found = problems(text, |root| {
             let section = root.section("s");
-            section.integer("n", 1..=9, 3_u16);
-            section.integer("m", 1..=9, 3_u16);
+            section.integer("number", 1..=9, 3_u16);
+            section.integer("measure", 1..=9, 3_u16);
             section.required_string("missing", "x");
             section.choice("none", &[("key", 1)], 1);
             section.finish();
         });
         let starts: Vec<_> = found.iter().map(|line| &line[..8]).collect();
-        assert_eq!(
-            starts,
-            ["f:2:1: s", "f:3:5: s", "f:4:10: ", "f:6:5: s"],
-            "{found:#?}"
-        );
+        let expected = [
+            "f:2:1: s", "f:3:10: ", "f:4:10: ", "f:6:1: s", "f:7:11: ", "f:8:11: ",
+        ];
+        assert_eq!(starts, expected, "{found:#?}");
     }
 }

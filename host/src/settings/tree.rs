@@ -4,7 +4,7 @@
 //! prints a value: nothing here implements `Debug` or `Display`.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use toml::Spanned;
@@ -117,9 +117,9 @@ impl<'a> Positions<'a> {
 pub(super) struct Parsed {
     pub(super) root: Table,
     pub(super) problems: Vec<Problem>,
-    /// The first line from which structure cannot be trusted: what looks like a key there may be
-    /// the content of a broken string.
-    pub(super) damage: Option<usize>,
+    /// The lines whose structure cannot be trusted: what looks like a key there may be the content
+    /// of a broken string.
+    pub(super) damage: Option<RangeInclusive<usize>>,
 }
 
 /// The parser's words for a key that is written twice; the rest of the document is then sound.
@@ -130,20 +130,12 @@ pub(super) fn parse(file: &Arc<str>, text: &str) -> Parsed {
     let positions = Positions::new(file.clone(), text);
     let (document, errors) = DeTable::parse_recoverable(text);
     let sound = errors.iter().all(|error| error.message() == DUPLICATE);
-    let mut damage: Option<usize> = None;
     let mut problems = Vec::new();
     for error in &errors {
         let place = match error.span() {
             Some(span) => positions.at(span.start),
             None => Place::Document(file.clone()),
         };
-        if !sound {
-            let line = match &place {
-                Place::Position { line, .. } => *line,
-                Place::Document(_) | Place::Variable(_) => 1,
-            };
-            damage = Some(damage.map_or(line, |first| first.min(line)));
-        }
         // Only the parser's own words: its snippet would show the line, which may hold a secret.
         let message = match (error.message(), sound) {
             (DUPLICATE, true) => format!("{DUPLICATE}{}", name_at(text, error.span())),
@@ -151,10 +143,30 @@ pub(super) fn parse(file: &Arc<str>, text: &str) -> Parsed {
         };
         problems.push(Problem::error(place, "", message));
     }
+    let damage = if sound {
+        None
+    } else {
+        Some(damage(text, &problems))
+    };
     Parsed {
         root: table(document.get_ref(), &|span| positions.at(span.start)),
         problems,
         damage,
+    }
+}
+
+/// The lines from the first to the last mistake; all of them where a string may span lines, as it
+/// may then have begun or ended anywhere.
+fn damage(text: &str, problems: &[Problem]) -> RangeInclusive<usize> {
+    let line = |problem: &Problem| match &problem.place {
+        Place::Position { line, .. } => Some(*line),
+        Place::Document(_) | Place::Variable(_) => None,
+    };
+    let lines = || problems.iter().map(line);
+    let long_strings = ["\"\"\"", "'''"].iter().any(|quotes| text.contains(quotes));
+    match (lines().min().flatten(), lines().max().flatten()) {
+        (Some(first), Some(last)) if !long_strings => first..=last,
+        _ => 0..=usize::MAX,
     }
 }
 
@@ -259,7 +271,7 @@ mod tests {
     fn all_syntax_errors_are_found_and_none_shows_the_line() {
         let text = "a = MARKER\nb = 1\nc = \"MARKER\nd = 2\n";
         let parsed = parse(&"f".into(), text);
-        assert_eq!(parsed.damage, Some(1));
+        assert_eq!(parsed.damage, Some(1..=3));
         assert!(parsed.root.entries.contains_key("b"));
         let found = lines(text);
         assert!(found.iter().any(|(place, _)| place.starts_with("f:1:")));
