@@ -1,8 +1,13 @@
 //! TLS and every way to log in that the relay supports.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use haulier::failure::Cause;
 use haulier::sink::Sink as _;
 use haulier::sink::kafka::{Config, KafkaSink};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::broker::{acknowledged, bootstrap, open, outgoing, read, setting, topic};
 
@@ -71,6 +76,58 @@ async fn unsecured_tokens() {
         ),
     ])
     .await;
+}
+
+/// OIDC's part of the way: the client fetches its token from an identity provider by HTTP. The
+/// provider here gives anyone an unsigned token, which the test broker takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_from_an_identity_provider() {
+    let provider = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = provider.local_addr().unwrap();
+    let serving = tokio::spawn(async move {
+        loop {
+            let (mut client, _) = provider.accept().await.unwrap();
+            let mut request = vec![0; 4096];
+            let length = client.read(&mut request).await.unwrap();
+            assert!(request[..length].starts_with(b"POST /token"));
+            let body = format!(
+                "{{\"access_token\":\"{}\",\"token_type\":\"Bearer\"}}",
+                unsigned()
+            );
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+                 Connection: close\r\n\r\n{body}",
+                body.len()
+            );
+            client.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    publishes(&[
+        ("sasl.mechanism", "OAUTHBEARER"),
+        ("sasl.oauthbearer.method", "oidc"),
+        ("sasl.oauthbearer.client.id", "relay"),
+        ("sasl.oauthbearer.client.secret", "a-secret"),
+        (
+            "sasl.oauthbearer.token.endpoint.url",
+            &format!("http://{address}/token"),
+        ),
+    ])
+    .await;
+    serving.abort();
+}
+
+/// A token for `haulier` that is good for an hour.
+fn unsigned() -> String {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs();
+    let claims = format!(
+        "{{\"sub\":\"haulier\",\"iat\":{now},\"exp\":{}}}",
+        now + 3600
+    );
+    let part = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
+    format!("{}.{}.", part("{\"alg\":\"none\"}"), part(&claims))
 }
 
 #[tokio::test(flavor = "multi_thread")]

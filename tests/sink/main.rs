@@ -7,4 +7,5 @@ mod broker;
 mod content;
 mod login;
 mod order;
+mod outage;
 mod trouble;

@@ -124,6 +124,21 @@ async fn nothing_overtakes_a_record_that_the_broker_refuses() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nothing_overtakes_with_many_small_batches_in_flight() {
+    let topic = topic("batches", 1, &[("max.message.bytes", "2000")]).await;
+    let mut config = config();
+    config
+        .options
+        .insert("batch.num.messages".into(), "3".into());
+    config.options.insert("linger.ms".into(), "0".into());
+    let sink = KafkaSink::new(config, "test").unwrap();
+    let faulty = [(0, 100), (1, 55), (2, 140)];
+    let records = with_faults(&topic, 3, 150, &faulty);
+    let receipts = sink.publish(records.clone(), &open()).await;
+    check_faults(&topic, &records, &receipts, &faulty);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_warm_producer_survives_refusals_batch_after_batch() {
     let topic = topic("refusals", 3, &[("max.message.bytes", "2000")]).await;
     let other = crate::broker::topic("bystander", 3, &[]).await;

@@ -57,10 +57,11 @@ pub enum Receipt {
     Acknowledged,
     /// It was refused for good, and is not in the topic. An event or a destination failure.
     Refused(Failure),
-    /// It may or may not be in the topic. Always an infrastructure failure.
+    /// It may or may not be in the topic, or the sink could not even try. Always an infrastructure
+    /// failure.
     Unknown(Failure),
-    /// It was never handed over: a record before it in its slot, or of its event, did not succeed,
-    /// or the fence had closed.
+    /// It was not sent: a record before it in its slot, or of its event, did not succeed, or the
+    /// fence had closed. (Records of a refused event that went to other partitions may be there.)
     Unsent,
 }
 
@@ -116,4 +117,18 @@ pub trait Sink: Send + Sync {
     /// Lets go of everything that is in flight: `publish` calls return soon, with
     /// [`Receipt::Unknown`] for what was not decided.
     fn abandon(&self);
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn an_affinity_tells_null_from_empty_and_stays_the_same() {
+        let of = |key: Option<&'static str>| affinity(&OrderingKey(key.map(Bytes::from)));
+        assert_eq!(of(Some("foobar")), 0xbf9c_f968);
+        assert_ne!(of(None), of(Some("")));
+    }
 }

@@ -124,6 +124,12 @@ impl<'a> Call<'a> {
         loop {
             progress.mark_unchanged();
             self.take_reports();
+            if self.halted.is_none()
+                && let Some(Retired::Lost(failure)) = self.pipelined.retired()
+            {
+                // Another call found out that the broker is away, or the sink was abandoned.
+                self.halt(failure);
+            }
             self.schedule.reopen();
             let pause = self.hand_over();
             if self.is_over() {
@@ -308,10 +314,10 @@ impl<'a> Call<'a> {
             // Somebody in the batch was refused; who, the careful producer finds out.
             (Verdict::Refused(_), Some(Retired::Spoiled) | None) => {
                 self.beware(target.topic);
-                self.schedule.returned(index);
+                self.send_again(index);
             }
             (Verdict::Collateral, Some(Retired::Spoiled)) if kind == Kind::Pipelined => {
-                self.schedule.returned(index);
+                self.send_again(index);
             }
             (_, Some(Retired::Lost(failure))) => self.lose(index, failure),
             (Verdict::Collateral, Some(Retired::Spoiled) | None) => {
@@ -320,6 +326,14 @@ impl<'a> Call<'a> {
             (Verdict::Lost(cause), Some(Retired::Spoiled) | None) => {
                 self.lose(index, self.describe(index, cause, code));
             }
+        }
+    }
+
+    /// A record that came back is sent again, unless its topic is closed by now.
+    fn send_again(&mut self, index: usize) {
+        self.schedule.returned(index);
+        if let Some(failure) = &self.destinations[self.destination[index]].closed {
+            self.schedule.reject(index, receipt(failure.clone()));
         }
     }
 

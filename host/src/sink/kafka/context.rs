@@ -66,6 +66,11 @@ impl ClientContext for Context {
 
     fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
         let lane = &*self.label;
+        if facility == "FATAL" && matches!(self.role, Role::Producer(_)) {
+            // Fatal to one producer, which is replaced; the records tell whose fault it was.
+            tracing::info!(target: "haulier::kafka", lane, facility, "{text}");
+            return;
+        }
         match level {
             RDKafkaLogLevel::Emerg
             | RDKafkaLogLevel::Alert
@@ -95,11 +100,7 @@ impl ClientContext for Context {
         let lane = &*self.label;
         let code = error.rdkafka_error_code();
         match &self.role {
-            Role::Producer(shared) if code == Some(Code::Fatal) => {
-                // Expected after a refusal; the records say more than this line does.
-                tracing::info!(target: "haulier::kafka", lane, reason, "producer is replaced");
-                shared.retire(Retired::Spoiled);
-            }
+            Role::Producer(shared) if code == Some(Code::Fatal) => shared.retire(Retired::Spoiled),
             Role::Producer(shared) => {
                 tracing::debug!(target: "haulier::kafka", lane, reason, "broker trouble");
                 shared.troubled(reason.to_owned());

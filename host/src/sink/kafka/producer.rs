@@ -341,27 +341,43 @@ impl Shared {
 
     /// Takes nothing any more. The first reason stays.
     pub(super) fn retire(&self, reason: Retired) {
-        self.lock().retired.get_or_insert(reason);
+        let mut state = self.lock();
+        if state.retired.is_none() {
+            match &reason {
+                Retired::Spoiled => {
+                    tracing::info!(target: "haulier::kafka", "producer is replaced after a refusal");
+                }
+                Retired::Lost(failure) => {
+                    tracing::warn!(target: "haulier::kafka", %failure, "producer is purged");
+                }
+            }
+            state.retired = Some(reason);
+        }
+        drop(state);
         self.progress.send_replace(());
     }
 
     /// Retires the generation if a record has been undecided for too long.
     fn watch_age(&self) {
-        let mut state = self.lock();
-        // A step and a poll early, so that the fence, which allowed for the whole timeout, holds.
-        let limit = self.publish_timeout.saturating_sub(2 * POLL);
-        if state.retired.is_some() || state.ages.oldest().is_none_or(|at| at.elapsed() < limit) {
+        if !self.is_overdue() {
             return;
         }
         let waited = format!("no answer within {:?}", self.publish_timeout);
-        let failure = match &state.trouble {
+        let trouble = self.lock().trouble.clone();
+        self.retire(Retired::Lost(match trouble {
             Some(trouble) => Failure::new(Cause::BrokerUnavailable, format!("{waited}: {trouble}")),
             None => Failure::new(Cause::PublishTimeout, waited),
-        };
-        tracing::warn!(target: "haulier::kafka", %failure, "producer is purged");
-        state.retired = Some(Retired::Lost(failure));
-        drop(state);
-        self.progress.send_replace(());
+        }));
+    }
+
+    /// Whether a record has been undecided for as long as it may. A step and a poll early, so that
+    /// the fence holds, which was asked for the whole timeout.
+    fn is_overdue(&self) -> bool {
+        let limit = self.publish_timeout.saturating_sub(2 * POLL);
+        self.lock()
+            .ages
+            .oldest()
+            .is_some_and(|at| at.elapsed() >= limit)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -382,8 +398,8 @@ fn attend(producer: &Arc<BaseProducer<Context>>, shared: &Shared) {
     if let Some(Retired::Spoiled) = reason {
         // What is on the wire will be answered; what is not must not follow it. What the broker
         // answers with "try again" comes back into the queue, so that is emptied again and again.
-        let end = Instant::now() + DRAIN.min(shared.publish_timeout);
-        while producer.in_flight_count() > 0 && Instant::now() < end {
+        let end = Instant::now() + DRAIN;
+        while producer.in_flight_count() > 0 && Instant::now() < end && !shared.is_overdue() {
             producer.purge(PurgeConfig::default().queue());
             producer.poll(POLL / 5);
         }

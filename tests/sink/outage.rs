@@ -1,0 +1,151 @@
+//! The broker is stopped, killed and started again while a relay-like loop publishes.
+//!
+//! Ignored by default, because it takes the broker away from every other test. Run it alone:
+//! `cargo test --test sink outage -- --ignored --test-threads 1`.
+
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering as Memory};
+use std::time::{Duration, Instant};
+
+use haulier::sink::kafka::{Config, KafkaSink};
+use haulier::sink::{Receipt, Sink as _};
+
+use crate::broker::{config, events_in_order, open, outgoing, read, refused, setting, topic};
+
+const SLOTS: u32 = 40;
+const WINDOW: u32 = 25;
+
+/// Publishes window after window of each slot's events, as the relay would: what is not
+/// acknowledged is sent again from the first such event of its slot on. Returns how many events
+/// each slot had in the end.
+async fn carry(
+    sink: Arc<KafkaSink>,
+    topic: String,
+    slots: std::ops::Range<u32>,
+    end: Arc<AtomicBool>,
+) -> u32 {
+    let mut next: Vec<u32> = slots.clone().map(|_| 0).collect();
+    let mut total = 0;
+    while !end.load(Memory::Acquire) {
+        let mut records = Vec::new();
+        for event in 0..WINDOW {
+            for (at, slot) in slots.clone().enumerate() {
+                records.push(outgoing(slot, next[at] + event, &topic));
+            }
+        }
+        let receipts = sink.publish(records.clone(), &open()).await;
+        assert!(
+            receipts.iter().all(|receipt| refused(receipt).is_none()),
+            "{receipts:?}"
+        );
+        let mut failed = false;
+        for (at, slot) in slots.clone().enumerate() {
+            let of_slot = records
+                .iter()
+                .zip(&receipts)
+                .filter(|(record, _)| record.slot == slot);
+            let done = of_slot
+                .take_while(|(_, receipt)| **receipt == Receipt::Acknowledged)
+                .count();
+            next[at] += u32::try_from(done).unwrap();
+            failed |= done < WINDOW as usize;
+            total += u32::try_from(done).unwrap();
+        }
+        while failed && sink.ready().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+    total
+}
+
+fn services(arguments: &[&str]) -> Output {
+    Command::new(setting("HAULIER_TEST_SERVICES"))
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+/// Sends the broker a signal that `tests/services` has no word for.
+fn signal(name: &str) {
+    let status = String::from_utf8(services(&["status"]).stdout).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("kafka:"))
+        .unwrap();
+    let pid = line
+        .split("pid=")
+        .nth(1)
+        .unwrap()
+        .split(' ')
+        .next()
+        .unwrap();
+    assert!(
+        Command::new("kill")
+            .args([name, pid])
+            .status()
+            .unwrap()
+            .success()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes the broker away from all other tests"]
+async fn outage_of_the_broker_costs_neither_order_nor_events() {
+    let topic = topic("outage", 6, &[]).await;
+    let config = Config {
+        publish_timeout: Duration::from_secs(4),
+        ..config()
+    };
+    let sink = Arc::new(KafkaSink::new(config, "test").unwrap());
+    let end = Arc::new(AtomicBool::new(false));
+    let calls: Vec<_> = (0..4)
+        .map(|call| {
+            let slots = call * SLOTS / 4..(call + 1) * SLOTS / 4;
+            tokio::spawn(carry(
+                Arc::clone(&sink),
+                topic.clone(),
+                slots,
+                Arc::clone(&end),
+            ))
+        })
+        .collect();
+    let started = Instant::now();
+    for round in 0..3 {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        signal("-STOP");
+        tokio::time::sleep(Duration::from_secs(if round == 0 { 2 } else { 7 })).await;
+        signal("-CONT");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        for action in ["kill", "start"] {
+            let output = services(&[action, "kafka"]);
+            assert!(
+                output.status.success(),
+                "{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    end.store(true, Memory::Release);
+    let mut total = 0;
+    for call in calls {
+        total += call.await.unwrap();
+    }
+    let records = read(&crate::broker::bootstrap(), &topic);
+    let there = events_in_order(&records);
+    let different: usize = there.values().map(Vec::len).sum();
+    println!(
+        "{total} events acknowledged, {different} there, {} records, in {:?}",
+        records.len(),
+        started.elapsed()
+    );
+    assert!(different >= total as usize);
+    for (slot, events) in there {
+        // In order and without a gap.
+        assert!(
+            events.iter().zip(0..).all(|(event, at)| *event == at),
+            "slot {slot}"
+        );
+    }
+}
