@@ -94,7 +94,7 @@ impl PluginHost {
             match host.load_file(&loader, &workers, &path, &file, &owners) {
                 Ok(name) => drop(owners.insert(name, file)),
                 Err(reason) => {
-                    let reason = reason.to_string();
+                    let reason = one_line(&reason.to_string());
                     tracing::error!(file, reason, "plugin file refused");
                     host.refused.push((file, reason));
                 }
@@ -179,6 +179,11 @@ impl Plugins for PluginHost {
 
 fn engine_error(error: wasmtime::Error) -> StartError {
     StartError::Engine(format!("{error:#}"))
+}
+
+/// Troubles are lists of lines; a backtrace is several.
+fn one_line(text: &str) -> String {
+    text.lines().map(str::trim).collect::<Vec<_>>().join(" | ")
 }
 
 /// The files of the folder that ask to be plugins, in the order of their names, and what is wrong
