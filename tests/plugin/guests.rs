@@ -37,9 +37,12 @@ pub(crate) fn component(name: &str) -> Vec<u8> {
 pub(crate) fn misbehave(mode: &str) -> Vec<u8> {
     const MARK: &[u8] = b"misbehave-mode:";
     let mut bytes = component("misbehave");
-    let places: Vec<usize> =
-        (0..bytes.len() - 40).filter(|at| bytes[*at..].starts_with(b"misbehave-mode:plain ")).collect();
-    let [at] = places[..] else { panic!("the mark is there {} times", places.len()) };
+    let places: Vec<usize> = (0..bytes.len() - 40)
+        .filter(|at| bytes[*at..].starts_with(b"misbehave-mode:plain "))
+        .collect();
+    let [at] = places[..] else {
+        panic!("the mark is there {} times", places.len())
+    };
     let mode = format!("{mode:<25}");
     assert_eq!(mode.len(), 25, "the mode is too long");
     bytes[at + MARK.len()..at + 40].copy_from_slice(mode.as_bytes());
@@ -69,11 +72,17 @@ impl Folder {
     }
 
     pub(crate) fn config(&self) -> Config {
-        Config { folder: self.0.clone(), workers: 2, ..Config::default() }
+        Config {
+            folder: self.0.clone(),
+            workers: 2,
+            ..Config::default()
+        }
     }
 
     pub(crate) async fn load(&self) -> PluginHost {
-        PluginHost::load(self.config()).await.expect("the host starts")
+        PluginHost::load(self.config())
+            .await
+            .expect("the host starts")
     }
 
     pub(crate) async fn load_with(&self, plugin: &str, config: PluginConfig) -> PluginHost {
@@ -92,7 +101,10 @@ impl Drop for Folder {
 /// A host with the misbehaving plugin under these settings.
 pub(crate) async fn misbehaving(settings: serde_json::Value) -> (Folder, PluginHost) {
     let folder = Folder::new().with("misbehave.wasm", component("misbehave"));
-    let config = PluginConfig { settings, ..PluginConfig::default() };
+    let config = PluginConfig {
+        settings,
+        ..PluginConfig::default()
+    };
     let host = folder.load_with("misbehave", config).await;
     assert_eq!(host.troubles(), Vec::<String>::new());
     (folder, host)
@@ -127,7 +139,10 @@ pub(crate) fn batch(count: usize, special: &[(usize, &str)]) -> Vec<Event> {
 }
 
 pub(crate) fn lane(name: &str) -> LaneName {
-    LaneName { source: "shop".into(), lane: name.into() }
+    LaneName {
+        source: "shop".into(),
+        lane: name.into(),
+    }
 }
 
 pub(crate) async fn run(host: &PluginHost, plugin: &str, events: &[Event]) -> Transformed {
@@ -150,7 +165,10 @@ pub(crate) fn failed(done: Transformed, places: &[usize], cause: Cause) -> Vec<F
     let expected: Vec<(usize, Cause)> = places.iter().map(|at| (*at, cause)).collect();
     assert_eq!(found, expected, "{failed:?}");
     for (_, failure) in &failed {
-        let stamp = failure.plugin.as_ref().expect("a failure in a plugin names it");
+        let stamp = failure
+            .plugin
+            .as_ref()
+            .expect("a failure in a plugin names it");
         assert_eq!((stamp.name.as_str(), stamp.hash.len()), ("misbehave", 64));
     }
     failed.into_iter().map(|(_, failure)| failure).collect()

@@ -45,7 +45,11 @@ async fn an_endless_sleep_is_stopped() {
     let (_folder, host) = misbehaving(json!({})).await;
     let done = run(&host, "misbehave", &batch(10, &[(3, "test.sleep")])).await;
     let failures = failed(done, &[3], Cause::PluginTimeout);
-    assert!(failures[0].message.contains("of waiting"), "{}", failures[0]);
+    assert!(
+        failures[0].message.contains("of waiting"),
+        "{}",
+        failures[0]
+    );
 }
 
 #[tokio::test]
@@ -55,19 +59,39 @@ async fn a_stack_overflow_is_a_trap() {
 
 #[tokio::test]
 async fn memory_has_a_limit() {
-    one_in_fifty("test.memory", Cause::PluginMemory, "at most 33554432 are allowed").await;
+    one_in_fifty(
+        "test.memory",
+        Cause::PluginMemory,
+        "at most 33554432 are allowed",
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn the_number_of_results_is_checked() {
-    one_in_fifty("test.no-result", Cause::PluginOutput, "0 results for 1 events").await;
-    one_in_fifty("test.two-results", Cause::PluginOutput, "2 results for 1 events").await;
+    one_in_fifty(
+        "test.no-result",
+        Cause::PluginOutput,
+        "0 results for 1 events",
+    )
+    .await;
+    one_in_fifty(
+        "test.two-results",
+        Cause::PluginOutput,
+        "2 results for 1 events",
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn what_comes_back_has_limits() {
     one_in_fifty("test.huge", Cause::PluginOutput, "more than the host takes").await;
-    one_in_fifty("test.fan-out-100k", Cause::PluginOutput, "more than the host takes").await;
+    one_in_fifty(
+        "test.fan-out-100k",
+        Cause::PluginOutput,
+        "more than the host takes",
+    )
+    .await;
     one_in_fifty("test.fan-out-101", Cause::PluginOutput, "101 deliveries").await;
     one_in_fifty("test.empty-topic", Cause::PluginOutput, "empty topic").await;
     one_in_fifty("test.partition", Cause::PluginOutput, "partition -1").await;
@@ -86,7 +110,12 @@ async fn floods_of_words_harm_nobody() {
 async fn several_culprits_are_told_apart() {
     for settings in [json!({}), json!({ "no_marker": true })] {
         let (_folder, host) = misbehaving(settings).await;
-        let special = [(0, "test.panic"), (7, "test.memory"), (25, "test.stack"), (49, "test.panic")];
+        let special = [
+            (0, "test.panic"),
+            (7, "test.memory"),
+            (25, "test.stack"),
+            (49, "test.panic"),
+        ];
         let done = run(&host, "misbehave", &batch(50, &special)).await;
         let causes: Vec<_> = done
             .verdicts
@@ -110,8 +139,16 @@ async fn a_plugin_that_always_panics_fails_every_event_for_itself() {
     let all: Vec<(usize, &str)> = (0..256).map(|place| (place, "test.panic")).collect();
     let places: Vec<usize> = (0..256).collect();
     let began = Instant::now();
-    failed(run(&host, "misbehave", &batch(256, &all)).await, &places, Cause::PluginTrap);
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    failed(
+        run(&host, "misbehave", &batch(256, &all)).await,
+        &places,
+        Cause::PluginTrap,
+    );
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 #[tokio::test]
@@ -119,19 +156,27 @@ async fn a_plugin_that_always_hangs_is_given_up_and_nobody_is_blamed_for_it() {
     let (_folder, host) = misbehaving(json!({})).await;
     let all: Vec<(usize, &str)> = (0..50).map(|place| (place, "test.loop")).collect();
     let done = run(&host, "misbehave", &batch(50, &all)).await;
-    let causes: Vec<Cause> =
-        done.verdicts.iter().filter_map(|it| it.as_ref().err().map(|it| it.cause)).collect();
+    let causes: Vec<Cause> = done
+        .verdicts
+        .iter()
+        .filter_map(|it| it.as_ref().err().map(|it| it.cause))
+        .collect();
     let count = |cause| causes.iter().filter(|it| **it == cause).count();
     assert!(count(Cause::PluginTimeout) >= 1, "{causes:?}");
-    assert_eq!(count(Cause::PluginTimeout) + count(Cause::PluginUnavailable), 50);
+    assert_eq!(
+        count(Cause::PluginTimeout) + count(Cause::PluginUnavailable),
+        50
+    );
 }
 
 #[tokio::test]
 async fn a_busy_plugin_does_not_hold_up_the_callers_threads() {
     // 20 ms for each of 10 events: slow, within the batch's 100 ms no longer, but honest work.
     let folder = Folder::new().with("misbehave.wasm", component("misbehave"));
-    let mut config =
-        PluginConfig { settings: json!({ "spin_ms": 20 }), ..PluginConfig::default() };
+    let mut config = PluginConfig {
+        settings: json!({ "spin_ms": 20 }),
+        ..PluginConfig::default()
+    };
     config.limits.event_deadline = Duration::from_millis(200);
     let host = Arc::new(folder.load_with("misbehave", config).await);
     let busy = {
@@ -153,9 +198,14 @@ async fn innocent_plugins_do_not_time_out_on_a_crowded_machine() {
     let folder = Folder::new().with("misbehave.wasm", component("misbehave"));
     let mut config = folder.config();
     config.workers = 1;
-    let plugin = PluginConfig { settings: json!({ "spin_ms": 5 }), ..PluginConfig::default() };
+    let plugin = PluginConfig {
+        settings: json!({ "spin_ms": 5 }),
+        ..PluginConfig::default()
+    };
     config.plugins.insert("misbehave".to_owned(), plugin);
-    let host = haulier::plugin::PluginHost::load(config).await.expect("the host starts");
+    let host = haulier::plugin::PluginHost::load(config)
+        .await
+        .expect("the host starts");
     let plugin = host.find("misbehave").expect("it is loaded");
     // 16 lanes on one thread: each gets a sixteenth, and takes far longer than its deadline.
     let work = (0..16).map(|number| {
@@ -163,7 +213,9 @@ async fn innocent_plugins_do_not_time_out_on_a_crowded_machine() {
         tokio::spawn(async move {
             let events = batch(10, &[]);
             let events: Vec<_> = events.iter().collect();
-            plugin.transform(&lane(&format!("lane-{number}")), &events).await
+            plugin
+                .transform(&lane(&format!("lane-{number}")), &events)
+                .await
         })
     });
     let work: Vec<_> = work.collect();
@@ -192,7 +244,15 @@ async fn a_caller_that_gives_up_stops_the_guest() {
     let hang = event(1, "test.sleep");
     let (lane, events) = (lane("default"), [&hang]);
     let given_up = plugin.transform(&lane, &events);
-    assert!(tokio::time::timeout(Duration::from_millis(20), given_up).await.is_err());
+    assert!(
+        tokio::time::timeout(Duration::from_millis(20), given_up)
+            .await
+            .is_err()
+    );
     drop(plugin);
-    failed(run(&host, "misbehave", &batch(50, &[])).await, &[], Cause::PluginTrap);
+    failed(
+        run(&host, "misbehave", &batch(50, &[])).await,
+        &[],
+        Cause::PluginTrap,
+    );
 }

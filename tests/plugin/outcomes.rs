@@ -7,13 +7,18 @@ use haulier::plugin::PluginConfig;
 use haulier::transform::Plugins;
 use serde_json::json;
 
-use crate::guests::{Folder, batch, component, dropped, event, failed, misbehave, misbehaving, run};
+use crate::guests::{
+    Folder, batch, component, dropped, event, failed, misbehave, misbehaving, run,
+};
 
 #[tokio::test]
 async fn the_example_plugin_routes_an_order_service() {
     let folder = Folder::new().with("order-events.wasm", component("order_events"));
     let settings = json!({ "topic_prefix": "staging." });
-    let config = PluginConfig { settings, ..PluginConfig::default() };
+    let config = PluginConfig {
+        settings,
+        ..PluginConfig::default()
+    };
     let host = folder.load_with("order-events", config).await;
     assert_eq!(host.troubles(), Vec::<String>::new());
     assert_eq!(host.wanting("order.created"), ["order-events"]);
@@ -34,7 +39,10 @@ async fn the_example_plugin_routes_an_order_service() {
     }
     events[5].payload = Some(Bytes::from_static(b"{oops"));
     let done = run(&host, "order-events", &events).await;
-    assert_eq!((done.stamp.name.as_str(), done.stamp.version.as_str()), ("order-events", "0.1.0"));
+    assert_eq!(
+        (done.stamp.name.as_str(), done.stamp.version.as_str()),
+        ("order-events", "0.1.0")
+    );
 
     let by_customer = Delivery {
         topic: Some("staging.orders".to_owned()),
@@ -56,10 +64,16 @@ async fn the_example_plugin_routes_an_order_service() {
     };
     let verdicts = done.verdicts;
     assert_eq!(verdicts[0], Ok(Outcome::Deliver(vec![by_customer.clone()])));
-    assert_eq!(verdicts[1], Ok(Outcome::Deliver(vec![by_customer, invoice])));
+    assert_eq!(
+        verdicts[1],
+        Ok(Outcome::Deliver(vec![by_customer, invoice]))
+    );
     assert_eq!(verdicts[2], Ok(Outcome::Deliver(vec![tombstone])));
     assert!(matches!(&verdicts[3], Ok(Outcome::Drop(reason)) if reason.contains("internal")));
-    for (verdict, text) in [(&verdicts[4], "order.unknown"), (&verdicts[5], "line 1 column 2")] {
+    for (verdict, text) in [
+        (&verdicts[4], "order.unknown"),
+        (&verdicts[5], "line 1 column 2"),
+    ] {
         let failure = verdict.as_ref().expect_err("a rejection");
         assert_eq!(failure.cause, Cause::PluginRejected);
         assert!(failure.message.contains(text), "{failure}");
@@ -82,20 +96,35 @@ async fn every_outcome_arrives_as_it_was_said() {
         topic: Some("topic".to_owned()),
         key: KeyChoice::Bytes(Bytes::new()),
         payload: PayloadChoice::Bytes(Bytes::from_static(b"payload")),
-        headers: Some(vec![Header::text("a", "1"), Header { name: "b".to_owned(), value: None }]),
+        headers: Some(vec![
+            Header::text("a", "1"),
+            Header {
+                name: "b".to_owned(),
+                value: None,
+            },
+        ]),
         partition: Some(3),
         timestamp_ms: Some(1_700_000_000_000),
     };
     assert_eq!(done.verdicts[0], Ok(Outcome::Deliver(vec![full])));
     assert_eq!(done.verdicts[1], Ok(Outcome::Deliver(Vec::new())));
-    assert_eq!(done.verdicts[2], Ok(Outcome::Deliver(vec![Delivery::default(); 2])));
+    assert_eq!(
+        done.verdicts[2],
+        Ok(Outcome::Deliver(vec![Delivery::default(); 2]))
+    );
     assert_eq!(done.verdicts[3], Ok(Outcome::Drop("not wanted".to_owned())));
     let causes: Vec<_> = done.verdicts[4..6]
         .iter()
         .map(|verdict| verdict.as_ref().map_err(|failure| failure.cause))
         .collect();
-    assert_eq!(causes, [Err(Cause::PluginRejected), Err(Cause::PluginRetry)]);
-    assert_eq!(done.verdicts[6], Ok(Outcome::Deliver(vec![Delivery::default()])));
+    assert_eq!(
+        causes,
+        [Err(Cause::PluginRejected), Err(Cause::PluginRetry)]
+    );
+    assert_eq!(
+        done.verdicts[6],
+        Ok(Outcome::Deliver(vec![Delivery::default()]))
+    );
 }
 
 #[tokio::test]
@@ -118,7 +147,10 @@ async fn a_plugin_is_given_what_it_needs_and_no_more() {
     let folder = Folder::new().with("m.wasm", misbehave("needs-nothing"));
     let host = folder.load().await;
     let done = run(&host, "misbehave", &[event(7, "test.report")]).await;
-    assert_eq!(dropped(&done), "id=7 aggregate=order/o-7 headers=[] payload=None attributes=[]");
+    assert_eq!(
+        dropped(&done),
+        "id=7 aggregate=order/o-7 headers=[] payload=None attributes=[]"
+    );
 }
 
 #[tokio::test]
@@ -135,5 +167,9 @@ async fn a_batch_that_does_not_fit_into_memory_is_cut_into_calls() {
     for event in &mut events {
         event.payload = Some(Bytes::from(vec![b'x'; 1 << 20]));
     }
-    failed(run(&host, "misbehave", &events).await, &[59], Cause::PluginRejected);
+    failed(
+        run(&host, "misbehave", &events).await,
+        &[59],
+        Cause::PluginRejected,
+    );
 }

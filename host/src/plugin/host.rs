@@ -77,7 +77,12 @@ impl PluginHost {
         let ticker = Arc::new(Ticker::start(&engine).map_err(StartError::Threads)?);
         let workers = Workers::start(config.workers.max(1)).map_err(StartError::Threads)?;
         let linker = linker(&engine).map_err(engine_error)?;
-        let loader = Loader { config, engine: &engine, linker, ticker };
+        let loader = Loader {
+            config,
+            engine: &engine,
+            linker,
+            ticker,
+        };
 
         let (files, folder_trouble) = files(&config.folder);
         let mut host = Self {
@@ -100,8 +105,12 @@ impl PluginHost {
                 }
             }
         }
-        host.absent =
-            config.plugins.keys().filter(|name| !owners.contains_key(*name)).cloned().collect();
+        host.absent = config
+            .plugins
+            .keys()
+            .filter(|name| !owners.contains_key(*name))
+            .cloned()
+            .collect();
         Ok(host)
     }
 
@@ -117,9 +126,16 @@ impl PluginHost {
         // Compilers have bugs; one that is met must not keep the other plugins from running.
         let version = catch_unwind(AssertUnwindSafe(|| workers.block_on(loader.load(path))))
             .map_err(|_| Refused::HostPanic)??;
-        let PluginStamp { name, version: number, hash } = version.stamp.clone();
+        let PluginStamp {
+            name,
+            version: number,
+            hash,
+        } = version.stamp.clone();
         if let Some(first) = owners.get(&name) {
-            return Err(Refused::NameTaken { name, first: first.clone() });
+            return Err(Refused::NameTaken {
+                name,
+                first: first.clone(),
+            });
         }
         tracing::info!(
             file,
@@ -129,12 +145,17 @@ impl PluginHost {
             lifecycle = ?version.lifecycle,
             "plugin loaded"
         );
-        self.plugins.insert(name.clone(), Arc::new(Plugin::new(version, workers.clone())));
+        self.plugins.insert(
+            name.clone(),
+            Arc::new(Plugin::new(version, workers.clone())),
+        );
         Ok(name)
     }
 
     fn refusals(&self) -> impl Iterator<Item = String> {
-        self.refused.iter().map(|(file, reason)| format!("plugin file {file}: {reason}"))
+        self.refused
+            .iter()
+            .map(|(file, reason)| format!("plugin file {file}: {reason}"))
     }
 }
 
@@ -156,7 +177,10 @@ impl Plugins for PluginHost {
     }
 
     fn wanting(&self, event_type: &str) -> Vec<String> {
-        let wanting = self.plugins.iter().filter(|(_, plugin)| plugin.wants(event_type));
+        let wanting = self
+            .plugins
+            .iter()
+            .filter(|(_, plugin)| plugin.wants(event_type));
         wanting.map(|(name, _)| name.clone()).collect()
     }
 
@@ -170,7 +194,10 @@ impl Plugins for PluginHost {
         });
         // A folder that nobody needs may be missing.
         let needed = !self.absent.is_empty();
-        self.folder_trouble.iter().filter(|_| needed).cloned()
+        self.folder_trouble
+            .iter()
+            .filter(|_| needed)
+            .cloned()
             .chain(self.refusals())
             .chain(absent)
             .collect()
@@ -206,7 +233,10 @@ fn files(folder: &Path) -> (Vec<String>, Option<String>) {
     match list() {
         Ok(files) => (files, None),
         Err(error) => {
-            let text = format!("the plugins folder {} cannot be read: {error}", folder.display());
+            let text = format!(
+                "the plugins folder {} cannot be read: {error}",
+                folder.display()
+            );
             (Vec::new(), Some(text))
         }
     }

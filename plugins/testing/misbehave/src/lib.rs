@@ -12,9 +12,7 @@ use serde::Deserialize;
 
 use crate::exports::haulier::relay::transformer::{Guest, Manifest, Needs};
 use crate::haulier::relay::host::{self, Level};
-use crate::haulier::relay::types::{
-    Delivery, Event, Failure, Outcome, RecordKey, RecordPayload,
-};
+use crate::haulier::relay::types::{Delivery, Event, Failure, Outcome, RecordKey, RecordPayload};
 
 wit_bindgen::generate!({ world: "plugin", path: "../../../wit" });
 
@@ -121,10 +119,16 @@ fn act(event: &Event) -> Result<Outcome, Failure> {
         "test.retry" => return Err(Failure::Retry("later".to_owned())),
         "test.drop" => return Ok(Outcome::Drop("not wanted".to_owned())),
         "test.empty-topic" => {
-            return Ok(Outcome::Deliver(Delivery { topic: Some(String::new()), ..plain() }));
+            return Ok(Outcome::Deliver(Delivery {
+                topic: Some(String::new()),
+                ..plain()
+            }));
         }
         "test.partition" => {
-            return Ok(Outcome::Deliver(Delivery { partition: Some(-1), ..plain() }));
+            return Ok(Outcome::Deliver(Delivery {
+                partition: Some(-1),
+                ..plain()
+            }));
         }
         "test.log-flood" => {
             for line in 0..1000 {
@@ -165,7 +169,10 @@ fn full() -> Delivery {
         topic: Some("topic".to_owned()),
         key: RecordKey::Bytes(Vec::new()),
         payload: RecordPayload::Bytes(b"payload".to_vec()),
-        headers: Some(vec![("a".to_owned(), Some(b"1".to_vec())), ("b".to_owned(), None)]),
+        headers: Some(vec![
+            ("a".to_owned(), Some(b"1".to_vec())),
+            ("b".to_owned(), None),
+        ]),
         partition: Some(3),
         timestamp_ms: Some(1_700_000_000_000),
     }
@@ -174,13 +181,25 @@ fn full() -> Delivery {
 /// What the plugin can see of the world, as `name=count`.
 fn authority() -> String {
     let input = std::io::read_to_string(std::io::stdin()).map_or(0, |text| text.len());
-    format!("arguments={} environment={} input={input}", std::env::args().count(), std::env::vars().count())
+    format!(
+        "arguments={} environment={} input={input}",
+        std::env::args().count(),
+        std::env::vars().count()
+    )
 }
 
 /// What the plugin was given of the event.
 fn report(event: &Event) -> String {
-    let headers: Vec<_> = event.headers.iter().map(|(name, _)| name.as_str()).collect();
-    let attributes: Vec<_> = event.attributes.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let headers: Vec<_> = event
+        .headers
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    let attributes: Vec<_> = event
+        .attributes
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
     let payload = event.payload.as_deref().map(String::from_utf8_lossy);
     format!(
         "id={} aggregate={}/{} headers={headers:?} payload={payload:?} attributes={attributes:?}",
