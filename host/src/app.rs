@@ -83,11 +83,7 @@ pub struct Source {
 /// # Errors
 /// When a table name or URL cannot be used.
 pub fn sources(config: &Config) -> Result<Vec<Source>, AppError> {
-    config
-        .sources
-        .iter()
-        .map(|settings| source(config, settings))
-        .collect()
+    config.sources.iter().map(|settings| source(config, settings)).collect()
 }
 
 fn source(config: &Config, settings: &SourceSettings) -> Result<Source, AppError> {
@@ -105,14 +101,8 @@ fn source(config: &Config, settings: &SourceSettings) -> Result<Source, AppError
         max_connections: settings.max_connections,
         whole_lane_index,
     })
-    .map_err(|problem| AppError::Source {
-        name: settings.name.to_string(),
-        problem,
-    })?;
-    Ok(Source {
-        settings: settings.clone(),
-        store: Arc::new(store),
-    })
+    .map_err(|problem| AppError::Source { name: settings.name.to_string(), problem })?;
+    Ok(Source { settings: settings.clone(), store: Arc::new(store) })
 }
 
 /// A sink of a lane's own.
@@ -128,10 +118,7 @@ pub fn sink(
         SinkKind::Stdout => Ok(Arc::new(StdoutSink::new())),
         SinkKind::Kafka(kafka) => KafkaSink::new(kafka.adapted(mode), label)
             .map(|sink| Arc::new(sink) as Arc<dyn Sink>)
-            .map_err(|cause| AppError::Sink {
-                name: settings.name.to_string(),
-                cause,
-            }),
+            .map_err(|cause| AppError::Sink { name: settings.name.to_string(), cause }),
     }
 }
 
@@ -142,13 +129,7 @@ pub fn sink(
 pub async fn plugins(config: &Config) -> Result<PluginHost, AppError> {
     let named = config.plugins.iter().map(|plugin| {
         let settings = serde_json::from_str(plugin.settings.expose()).unwrap_or_default();
-        (
-            plugin.name.to_string(),
-            plugin::PluginConfig {
-                settings,
-                limits: plugin.limits.clone(),
-            },
-        )
+        (plugin.name.to_string(), plugin::PluginConfig { settings, limits: plugin.limits.clone() })
     });
     let host = plugin::Config {
         folder: config.plugin_host.folder.clone(),
@@ -182,15 +163,12 @@ struct AppHealth {
 impl Health for AppHealth {
     fn alive(&self) -> Vec<String> {
         let dead = self.lanes.iter().filter(|(_, health)| !health.alive());
-        dead.map(|(name, _)| format!("lane {name}: its loop has died"))
-            .collect()
+        dead.map(|(name, _)| format!("lane {name}: its loop has died")).collect()
     }
 
     fn ready(&self) -> Vec<String> {
         let lanes = self.lanes.iter().filter_map(|(name, health)| {
-            health
-                .trouble(self.stall)
-                .map(|trouble| format!("lane {name}: {trouble}"))
+            health.trouble(self.stall).map(|trouble| format!("lane {name}: {trouble}"))
         });
         lanes.chain(self.plugins.iter().cloned()).collect()
     }
@@ -235,19 +213,13 @@ impl App {
             lanes.push(lane(config, name, settings, &sources, &metrics)?);
         }
         let health = AppHealth {
-            lanes: lanes
-                .iter()
-                .map(|lane| (lane.name.clone(), Arc::clone(&lane.health)))
-                .collect(),
+            lanes: lanes.iter().map(|lane| (lane.name.clone(), Arc::clone(&lane.health))).collect(),
             plugins: troubles,
             stall: config.admin.ready_stall,
         };
         Ok(Self {
             lanes,
-            retentions: sources
-                .iter()
-                .filter_map(|source| retention(source, &metrics))
-                .collect(),
+            retentions: sources.iter().filter_map(|source| retention(source, &metrics)).collect(),
             shared: Shared {
                 plugins,
                 routes: Arc::new(config.routes.clone()),
@@ -256,10 +228,7 @@ impl App {
             },
             stores: sources.into_iter().map(|source| source.store).collect(),
             admin,
-            state: AdminState {
-                health: Arc::new(health),
-                metrics,
-            },
+            state: AdminState { health: Arc::new(health), metrics },
             grace: config.relay.grace,
         })
     }
@@ -290,10 +259,7 @@ impl App {
         };
         drop(phase);
         for store in self.stores {
-            if tokio::time::timeout(LAST_LIMIT, store.close())
-                .await
-                .is_err()
-            {
+            if tokio::time::timeout(LAST_LIMIT, store.close()).await.is_err() {
                 tracing::warn!("phase 'close the database connections' overran");
             }
         }
@@ -314,10 +280,7 @@ async fn drain(
     phase: &watch::Sender<Phase>,
     grace: Duration,
 ) -> (Vec<String>, bool) {
-    tracing::info!(
-        ?grace,
-        "shutting down: nothing more is claimed, what is in flight is finished"
-    );
+    tracing::info!(?grace, "shutting down: nothing more is claimed, what is in flight is finished");
     phase.send_replace(Phase::Draining);
     if let Ok(died) = tokio::time::timeout(grace, &mut running).await {
         tracing::info!("everything in flight is settled");
@@ -344,10 +307,7 @@ fn lane(
     // Both names were checked when the config was read.
     let unknown = |what: &str| AppError::Source {
         name: name.source.to_string(),
-        problem: format!(
-            "lane '{}' names a {what} that the settings do not have",
-            name.lane
-        ),
+        problem: format!("lane '{}' names a {what} that the settings do not have", name.lane),
     };
     let source = sources
         .iter()

@@ -46,10 +46,7 @@ pub struct Header {
 impl Header {
     /// A header with a text value.
     pub fn text(name: impl Into<String>, value: impl Into<Bytes>) -> Self {
-        Self {
-            name: name.into(),
-            value: Some(value.into()),
-        }
+        Self { name: name.into(), value: Some(value.into()) }
     }
 }
 

@@ -166,11 +166,7 @@ pub struct Failure {
 impl Failure {
     /// A failure with a text that is made safe to store and to print.
     pub fn new(cause: Cause, message: impl AsRef<str>) -> Self {
-        Self {
-            cause,
-            message: storable(message.as_ref()),
-            plugin: None,
-        }
+        Self { cause, message: storable(message.as_ref()), plugin: None }
     }
 
     /// The same failure, with the plugin it happened in.
@@ -219,9 +215,6 @@ mod tests {
 
     #[test]
     fn a_short_text_is_kept_as_it_is() {
-        assert_eq!(
-            Failure::new(Cause::TopicUnknown, "no topic 'x'").message,
-            "no topic 'x'"
-        );
+        assert_eq!(Failure::new(Cause::TopicUnknown, "no topic 'x'").message, "no topic 'x'");
     }
 }

@@ -55,10 +55,7 @@ pub fn headers(text: &str) -> Result<Vec<Header>, String> {
         serde_json::from_str(text).map_err(|error| format!("headers are not JSON: {error}"))?;
     let found = match raw.get().as_bytes().first() {
         Some(b'{') => members(raw).map(|members| {
-            members
-                .into_iter()
-                .map(|(name, value)| header(name.into_owned(), value))
-                .collect()
+            members.into_iter().map(|(name, value)| header(name.into_owned(), value)).collect()
         }),
         Some(b'[') => elements(raw).and_then(|pairs| pairs.into_iter().map(pair).collect()),
         _ if raw.get() == "null" => Some(Vec::new()),
@@ -97,9 +94,7 @@ enum Scalar {
 fn scalar(raw: &RawValue) -> Option<Scalar> {
     match raw.get().as_bytes().first()? {
         b'{' | b'[' => None,
-        b'"' => serde_json::from_str::<String>(raw.get())
-            .ok()
-            .map(Scalar::Text),
+        b'"' => serde_json::from_str::<String>(raw.get()).ok().map(Scalar::Text),
         b'n' => Some(Scalar::Null),
         _ => Some(Scalar::Text(raw.get().to_owned())),
     }
@@ -108,11 +103,9 @@ fn scalar(raw: &RawValue) -> Option<Scalar> {
 fn child<'a>(raw: &'a RawValue, step: &str) -> Option<&'a RawValue> {
     match raw.get().as_bytes().first()? {
         // The last of several equal members wins, as in most parsers.
-        b'{' => members(raw)?
-            .into_iter()
-            .rev()
-            .find(|(name, _)| name == step)
-            .map(|(_, value)| value),
+        b'{' => {
+            members(raw)?.into_iter().rev().find(|(name, _)| name == step).map(|(_, value)| value)
+        }
         b'[' => {
             let plain =
                 step == "0" || (!step.starts_with('0') && step.bytes().all(|b| b.is_ascii_digit()));
@@ -124,15 +117,11 @@ fn child<'a>(raw: &'a RawValue, step: &str) -> Option<&'a RawValue> {
 }
 
 fn members(raw: &RawValue) -> Option<Vec<(Cow<'_, str>, &RawValue)>> {
-    serde_json::Deserializer::from_str(raw.get())
-        .deserialize_map(Members)
-        .ok()
+    serde_json::Deserializer::from_str(raw.get()).deserialize_map(Members).ok()
 }
 
 fn elements(raw: &RawValue) -> Option<Vec<&RawValue>> {
-    serde_json::Deserializer::from_str(raw.get())
-        .deserialize_seq(Elements)
-        .ok()
+    serde_json::Deserializer::from_str(raw.get()).deserialize_seq(Elements).ok()
 }
 
 /// A member's name, borrowed where it holds no escape.
@@ -186,10 +175,7 @@ mod tests {
     #[test]
     fn pointers_keep_the_digits_of_numbers() {
         let payload = r#"{"a/b":{"n":12345678901234567890123,"f":1.50,"t":true}}"#;
-        assert_eq!(
-            text(payload, "/a~1b/n"),
-            Ok(Found::Text("12345678901234567890123".into()))
-        );
+        assert_eq!(text(payload, "/a~1b/n"), Ok(Found::Text("12345678901234567890123".into())));
         assert_eq!(text(payload, "/a~1b/f"), Ok(Found::Text("1.50".into())));
         assert_eq!(text(payload, "/a~1b/t"), Ok(Found::Text("true".into())));
     }
@@ -220,14 +206,8 @@ mod tests {
         let names: Vec<_> = found.iter().map(|header| header.name.as_str()).collect();
         assert_eq!(names, ["s", "n", "b", "z", "o", "s"]);
         let values: Vec<_> = found.iter().map(|header| header.value.as_deref()).collect();
-        let expected: [Option<&[u8]>; 6] = [
-            Some(b"x"),
-            Some(b"1.0"),
-            Some(b"false"),
-            None,
-            Some(br#"{"k":[1, 2]}"#),
-            Some(b"y"),
-        ];
+        let expected: [Option<&[u8]>; 6] =
+            [Some(b"x"), Some(b"1.0"), Some(b"false"), None, Some(br#"{"k":[1, 2]}"#), Some(b"y")];
         assert_eq!(values, expected);
     }
 

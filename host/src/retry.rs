@@ -72,10 +72,7 @@ impl RetryPolicy {
 
 /// `first`, doubled `times` times, at most `max`.
 pub fn backoff(first: Duration, max: Duration, times: u32) -> Duration {
-    let factor = 1_u32
-        .checked_shl(times)
-        .filter(|_| times < 31)
-        .unwrap_or(1 << 31);
+    let factor = 1_u32.checked_shl(times).filter(|_| times < 31).unwrap_or(1 << 31);
     first.checked_mul(factor).map_or(max, |wait| wait.min(max))
 }
 
@@ -90,10 +87,7 @@ mod tests {
 
     #[test]
     fn attempts_are_counted_from_the_first_failure() {
-        let policy = RetryPolicy {
-            max_attempts: 3,
-            ..RetryPolicy::default()
-        };
+        let policy = RetryPolicy { max_attempts: 3, ..RetryPolicy::default() };
         assert!(matches!(policy.next(0), NextStep::Again(_)));
         assert!(matches!(policy.next(1), NextStep::Again(_)));
         assert_eq!(policy.next(2), NextStep::Park);

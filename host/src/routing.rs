@@ -77,10 +77,7 @@ impl Field {
 
     /// The field of that name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL
-            .iter()
-            .find(|(known, _)| *known == name)
-            .map(|(_, field)| *field)
+        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, field)| *field)
     }
 
     fn of<'a>(self, event: &'a Event, lane: &'a LaneName) -> Option<&'a str> {
@@ -96,10 +93,7 @@ impl Field {
     }
 
     fn name(self) -> &'static str {
-        Self::ALL
-            .iter()
-            .find(|(_, field)| *field == self)
-            .map_or("", |(name, _)| name)
+        Self::ALL.iter().find(|(_, field)| *field == self).map_or("", |(name, _)| name)
     }
 }
 
@@ -208,12 +202,10 @@ impl Routes {
 
     /// The first route that fits, with its position.
     pub fn find(&self, event_type: &str) -> Option<(usize, &Route)> {
-        self.0.iter().enumerate().find(|(_, route)| {
-            route
-                .patterns
-                .iter()
-                .any(|pattern| pattern.matches(event_type))
-        })
+        self.0
+            .iter()
+            .enumerate()
+            .find(|(_, route)| route.patterns.iter().any(|pattern| pattern.matches(event_type)))
     }
 
     /// All routes in order.
@@ -248,9 +240,9 @@ pub fn complete(
         KeyChoice::Default => match route.and_then(|route| route.key.as_ref()) {
             None => event.ordering_key().0,
             Some(KeyRule::Null) => None,
-            Some(KeyRule::Field(field)) => field
-                .of(event, lane)
-                .map(|text| Bytes::copy_from_slice(text.as_bytes())),
+            Some(KeyRule::Field(field)) => {
+                field.of(event, lane).map(|text| Bytes::copy_from_slice(text.as_bytes()))
+            }
             Some(KeyRule::Pointer(pointer)) => key_at(event, pointer)?,
         },
     };
@@ -293,10 +285,7 @@ fn key_at(event: &Event, pointer: &str) -> Result<Option<Bytes>, Failure> {
 fn standard_headers(event: &Event) -> Vec<Header> {
     let mut headers = Vec::with_capacity(4 + event.headers.len());
     headers.push(Header::text("X-Event-Type", event.event_type.clone()));
-    headers.push(Header::text(
-        "X-Aggregate-Type",
-        event.aggregate_type.clone(),
-    ));
+    headers.push(Header::text("X-Aggregate-Type", event.aggregate_type.clone()));
     headers.push(Header::text("X-Outbox-Id", event.id.to_string()));
     headers
 }
@@ -328,10 +317,7 @@ mod tests {
     }
 
     fn lane() -> LaneName {
-        LaneName {
-            source: "orders".into(),
-            lane: "default".into(),
-        }
+        LaneName { source: "orders".into(), lane: "default".into() }
     }
 
     fn route() -> Route {
@@ -361,10 +347,7 @@ mod tests {
     #[test]
     fn a_topic_template_is_filled_from_the_row() {
         let template = TopicTemplate::parse("app.{aggregate_type}-{lane}").unwrap();
-        let route = Route {
-            topic: Some(template),
-            ..route()
-        };
+        let route = Route { topic: Some(template), ..route() };
         let record = complete(Delivery::default(), Some(&route), &event(), &lane()).unwrap();
         assert_eq!(record.topic, "app.order-default");
         for wrong in ["", "{", "{x}", "a{event_type"] {
@@ -374,29 +357,17 @@ mod tests {
 
     #[test]
     fn the_key_comes_from_delivery_then_route_then_row() {
-        let row = Event {
-            topic: Some("t".into()),
-            ..event()
-        };
+        let row = Event { topic: Some("t".into()), ..event() };
         let key = |delivery, rule| {
-            let route = Route {
-                key: rule,
-                ..route()
-            };
+            let route = Route { key: rule, ..route() };
             complete(delivery, Some(&route), &row, &lane()).map(|record| record.key)
         };
         let bytes = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
         assert_eq!(key(Delivery::default(), None).unwrap(), bytes("o-1"));
         let pointer = Some(KeyRule::Pointer("/customer/id".into()));
-        assert_eq!(
-            key(Delivery::default(), pointer.clone()).unwrap(),
-            bytes("42")
-        );
+        assert_eq!(key(Delivery::default(), pointer.clone()).unwrap(), bytes("42"));
         assert_eq!(key(Delivery::default(), Some(KeyRule::Null)).unwrap(), None);
-        let null = Delivery {
-            key: KeyChoice::Null,
-            ..Delivery::default()
-        };
+        let null = Delivery { key: KeyChoice::Null, ..Delivery::default() };
         assert_eq!(key(null, pointer).unwrap(), None);
         let missing = key(Delivery::default(), Some(KeyRule::Pointer("/nope".into())));
         assert_eq!(missing.unwrap_err().cause, Cause::KeyUnreadable);
@@ -412,29 +383,10 @@ mod tests {
 
     #[test]
     fn headers_stand_in_a_fixed_order() {
-        let row = Event {
-            topic: Some("t".into()),
-            ..event()
-        };
-        let route = Route {
-            headers: vec![Header::text("const", "c")],
-            ..route()
-        };
+        let row = Event { topic: Some("t".into()), ..event() };
+        let route = Route { headers: vec![Header::text("const", "c")], ..route() };
         let record = complete(Delivery::default(), Some(&route), &row, &lane()).unwrap();
-        let names: Vec<_> = record
-            .headers
-            .iter()
-            .map(|header| header.name.as_str())
-            .collect();
-        assert_eq!(
-            names,
-            [
-                "X-Event-Type",
-                "X-Aggregate-Type",
-                "X-Outbox-Id",
-                "trace",
-                "const"
-            ]
-        );
+        let names: Vec<_> = record.headers.iter().map(|header| header.name.as_str()).collect();
+        assert_eq!(names, ["X-Event-Type", "X-Aggregate-Type", "X-Outbox-Id", "trace", "const"]);
     }
 }

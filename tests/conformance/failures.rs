@@ -17,11 +17,7 @@ const LATER: Duration = Duration::from_secs(3600);
 pub(crate) async fn published_events_are_deleted_or_marked<H: Harness>() {
     for wish in [BY_KEY, BY_ROW] {
         for (mode, left) in [(Settle::Delete, None), (Settle::Mark, Some("PUBLISHED"))] {
-            let outbox = H::make(Making {
-                settle: mode,
-                ..USUAL
-            })
-            .await;
+            let outbox = H::make(Making { settle: mode, ..USUAL }).await;
             let inserted = outbox.insert(&[of_key("a"), of_key("b")]).await;
             let store = outbox.store();
             let batch = claim(&*store, wish).await.expect("work");
@@ -44,16 +40,11 @@ pub(crate) async fn published_events_are_deleted_or_marked<H: Harness>() {
 
 pub(crate) async fn a_retried_event_holds_its_key<H: Harness>() {
     let outbox = H::make(USUAL).await;
-    let inserted = outbox
-        .insert(&[of_key("k"), of_key("k"), of_key("other")])
-        .await;
+    let inserted = outbox.insert(&[of_key("k"), of_key("k"), of_key("other")]).await;
     let store = outbox.store();
     let batch = claim(&*store, BY_KEY).await.expect("work");
     settle(&*store, &batch, |event| match event.id.0 {
-        id if id == inserted[0] => Action::Retry {
-            after: SOON,
-            failure: failure(),
-        },
+        id if id == inserted[0] => Action::Retry { after: SOON, failure: failure() },
         id if id == inserted[1] => Action::Release,
         _ => Action::Published,
     })
@@ -61,29 +52,12 @@ pub(crate) async fn a_retried_event_holds_its_key<H: Harness>() {
     // Another key of any shard flows, and the held one does not.
     let healthy = outbox.insert(&[of_key("healthy")]).await;
     assert_eq!(ids(&claim(&*store, BY_KEY).await.expect("work")), healthy);
-    let again = claim_soon(
-        &*store,
-        Wish {
-            look: Look::Quick,
-            ..BY_KEY
-        },
-    )
-    .await;
+    let again = claim_soon(&*store, Wish { look: Look::Quick, ..BY_KEY }).await;
     assert_eq!(ids(&again), inserted[..2], "both come, in order");
-    assert_eq!(
-        (again.events[0].attempts, again.events[0].holds_key),
-        (1, true)
-    );
+    assert_eq!((again.events[0].attempts, again.events[0].holds_key), (1, true));
     assert!(!again.events[1].holds_key);
     publish(&*store, &again).await;
-    assert_eq!(
-        store
-            .stats(&lane("default"), Ordering::Key)
-            .await
-            .expect("stats")
-            .held_keys,
-        0
-    );
+    assert_eq!(store.stats(&lane("default"), Ordering::Key).await.expect("stats").held_keys, 0);
 }
 
 pub(crate) async fn without_order_a_retried_event_holds_nothing<H: Harness>() {
@@ -93,10 +67,7 @@ pub(crate) async fn without_order_a_retried_event_holds_nothing<H: Harness>() {
     let batch = claim(&*store, BY_ROW).await.expect("work");
     settle(&*store, &batch, |event| {
         if is(event, inserted[0]) {
-            Action::Retry {
-                after: LATER,
-                failure: failure(),
-            }
+            Action::Retry { after: LATER, failure: failure() }
         } else {
             Action::Release
         }
@@ -106,10 +77,7 @@ pub(crate) async fn without_order_a_retried_event_holds_nothing<H: Harness>() {
         outbox.row(inserted[0]).await,
         Some(("PENDING".into(), 1, Some("plugin_rejected".into())))
     );
-    assert_eq!(
-        ids(&claim(&*store, BY_ROW).await.expect("work")),
-        inserted[1..]
-    );
+    assert_eq!(ids(&claim(&*store, BY_ROW).await.expect("work")), inserted[1..]);
 }
 
 pub(crate) async fn a_waiting_event_uses_no_attempt<H: Harness>() {
@@ -120,10 +88,7 @@ pub(crate) async fn a_waiting_event_uses_no_attempt<H: Harness>() {
     let unknown = Failure::new(Cause::TopicUnknown, "no such topic");
     settle(&*store, &batch, |event| {
         if is(event, inserted[0]) {
-            Action::Wait {
-                after: LATER,
-                failure: unknown.clone(),
-            }
+            Action::Wait { after: LATER, failure: unknown.clone() }
         } else {
             Action::Release
         }
@@ -133,10 +98,7 @@ pub(crate) async fn a_waiting_event_uses_no_attempt<H: Harness>() {
         outbox.row(inserted[0]).await,
         Some(("PENDING".into(), 0, Some("topic_unknown".into())))
     );
-    assert!(
-        claim(&*store, BY_KEY).await.is_none(),
-        "the whole key waits"
-    );
+    assert!(claim(&*store, BY_KEY).await.is_none(), "the whole key waits");
 }
 
 pub(crate) async fn a_parked_event_lets_its_key_go<H: Harness>() {
@@ -146,73 +108,41 @@ pub(crate) async fn a_parked_event_lets_its_key_go<H: Harness>() {
         let store = outbox.store();
         let batch = claim(&*store, wish).await.expect("work");
         settle(&*store, &batch, |event| {
-            if is(event, inserted[0]) {
-                Action::Park(failure())
-            } else {
-                Action::Release
-            }
+            if is(event, inserted[0]) { Action::Park(failure()) } else { Action::Release }
         })
         .await;
         assert_eq!(
             outbox.row(inserted[0]).await,
             Some(("FAILED".into(), 1, Some("plugin_rejected".into())))
         );
-        assert_eq!(
-            ids(&claim(&*store, wish).await.expect("work")),
-            inserted[1..]
-        );
+        assert_eq!(ids(&claim(&*store, wish).await.expect("work")), inserted[1..]);
     }
 }
 
 pub(crate) async fn a_halted_key_stays_held<H: Harness>() {
     let outbox = H::make(USUAL).await;
-    let inserted = outbox
-        .insert(&[of_key("k"), of_key("k"), of_key("other")])
-        .await;
+    let inserted = outbox.insert(&[of_key("k"), of_key("k"), of_key("other")]).await;
     let store = outbox.store();
     let batch = claim(&*store, BY_KEY).await.expect("work");
     settle(&*store, &batch, |event| {
-        if is(event, inserted[0]) {
-            Action::Halt(failure())
-        } else {
-            Action::Release
-        }
+        if is(event, inserted[0]) { Action::Halt(failure()) } else { Action::Release }
     })
     .await;
-    assert_eq!(
-        ids(&claim(&*store, BY_KEY).await.expect("work")),
-        inserted[2..]
-    );
+    assert_eq!(ids(&claim(&*store, BY_KEY).await.expect("work")), inserted[2..]);
     assert!(claim(&*store, BY_KEY).await.is_none());
-    assert_eq!(
-        store
-            .stats(&lane("default"), Ordering::Key)
-            .await
-            .expect("stats")
-            .held_keys,
-        1
-    );
-    assert_eq!(
-        outbox.row(inserted[0]).await.map(|row| row.0).as_deref(),
-        Some("PENDING")
-    );
+    assert_eq!(store.stats(&lane("default"), Ordering::Key).await.expect("stats").held_keys, 1);
+    assert_eq!(outbox.row(inserted[0]).await.map(|row| row.0).as_deref(), Some("PENDING"));
 }
 
 pub(crate) async fn total_order_is_held_as_a_whole<H: Harness>() {
     let outbox = H::make(USUAL).await;
-    let wish = Wish {
-        ordering: Ordering::Total,
-        ..BY_KEY
-    };
+    let wish = Wish { ordering: Ordering::Total, ..BY_KEY };
     let inserted = outbox.insert(&[of_key("a"), of_key("b")]).await;
     let store = outbox.store();
     let batch = claim(&*store, wish).await.expect("work");
     settle(&*store, &batch, |event| {
         if is(event, inserted[0]) {
-            Action::Retry {
-                after: SOON,
-                failure: failure(),
-            }
+            Action::Retry { after: SOON, failure: failure() }
         } else {
             Action::Release
         }
@@ -226,22 +156,12 @@ pub(crate) async fn released_events_are_as_before<H: Harness>() {
     for wish in [BY_KEY, BY_ROW] {
         let outbox = H::make(USUAL).await;
         let inserted = outbox
-            .insert(&[
-                of_key("a"),
-                of_key("b"),
-                NewEvent {
-                    due_in: 3600.0,
-                    ..of_key("c")
-                },
-            ])
+            .insert(&[of_key("a"), of_key("b"), NewEvent { due_in: 3600.0, ..of_key("c") }])
             .await;
         let store = outbox.store();
         let batch = claim(&*store, wish).await.expect("work");
         settle(&*store, &batch, |_| Action::Release).await;
-        assert_eq!(
-            outbox.row(inserted[0]).await,
-            Some(("PENDING".into(), 0, None))
-        );
+        assert_eq!(outbox.row(inserted[0]).await, Some(("PENDING".into(), 0, None)));
         let again = claim(&*store, wish).await.expect("work");
         assert_eq!(sorted(&again), inserted[..2]);
         assert_eq!(again.events[0].attempts, 0);
@@ -254,10 +174,8 @@ pub(crate) async fn any_failure_text_can_be_stored<H: Harness>() {
         let inserted = outbox.insert(&[of_key("a"), of_key("b")]).await;
         let store = outbox.store();
         let batch = claim(&*store, wish).await.expect("work");
-        let odd = Failure::new(
-            Cause::PluginTrap,
-            format!("\0\u{1f600}\\'\"{}", "é\0".repeat(600_000)),
-        );
+        let odd =
+            Failure::new(Cause::PluginTrap, format!("\0\u{1f600}\\'\"{}", "é\0".repeat(600_000)));
         settle(&*store, &batch, |event| {
             if is(event, inserted[0]) {
                 Action::Park(odd.clone())
@@ -266,10 +184,7 @@ pub(crate) async fn any_failure_text_can_be_stored<H: Harness>() {
             }
         })
         .await;
-        assert_eq!(
-            outbox.row(inserted[0]).await.map(|row| row.0).as_deref(),
-            Some("FAILED")
-        );
+        assert_eq!(outbox.row(inserted[0]).await.map(|row| row.0).as_deref(), Some("FAILED"));
     }
 }
 
@@ -282,44 +197,22 @@ pub(crate) async fn the_standing_of_a_lane_is_told<H: Harness>() {
                 of_key("a"),
                 of_key("b"),
                 of_key("c"),
-                NewEvent {
-                    due_in: 3600.0,
-                    ..of_key("d")
-                },
+                NewEvent { due_in: 3600.0, ..of_key("d") },
             ])
             .await;
-        store
-            .open_lane(&lane("default"), wish.ordering)
-            .await
-            .expect("opens");
-        let stats = store
-            .stats(&lane("default"), wish.ordering)
-            .await
-            .expect("stats");
+        store.open_lane(&lane("default"), wish.ordering).await.expect("opens");
+        let stats = store.stats(&lane("default"), wish.ordering).await.expect("stats");
         assert_eq!((stats.pending, stats.processing, stats.failed), (4, 0, 0));
         assert!(stats.oldest_due.is_some());
         let batch = claim(&*store, wish).await.expect("work");
-        let stats = store
-            .stats(&lane("default"), wish.ordering)
-            .await
-            .expect("stats");
+        let stats = store.stats(&lane("default"), wish.ordering).await.expect("stats");
         assert_eq!((stats.pending, stats.processing), (1, 3));
-        assert_eq!(
-            stats.oldest_due, None,
-            "what is being worked on or not due yet is not overdue"
-        );
+        assert_eq!(stats.oldest_due, None, "what is being worked on or not due yet is not overdue");
         settle(&*store, &batch, |event| {
-            if event.id == batch.events[0].id {
-                Action::Park(failure())
-            } else {
-                Action::Published
-            }
+            if event.id == batch.events[0].id { Action::Park(failure()) } else { Action::Published }
         })
         .await;
-        let stats = store
-            .stats(&lane("default"), wish.ordering)
-            .await
-            .expect("stats");
+        let stats = store.stats(&lane("default"), wish.ordering).await.expect("stats");
         assert_eq!((stats.pending, stats.processing, stats.failed), (1, 0, 1));
     }
 }

@@ -44,11 +44,7 @@ pub(crate) struct Making {
 }
 
 /// JSON payloads, settled by deletion, sixteen shards.
-pub(crate) const USUAL: Making = Making {
-    settle: Settle::Delete,
-    binary: false,
-    shards: 16,
-};
+pub(crate) const USUAL: Making = Making { settle: Settle::Delete, binary: false, shards: 16 };
 
 /// A database that the suite can be run on.
 pub(crate) trait Harness: Sized {
@@ -68,10 +64,7 @@ pub(crate) trait Harness: Sized {
 
 /// The lane of the tests.
 pub(crate) fn lane(name: &str) -> LaneName {
-    LaneName {
-        source: "orders".into(),
-        lane: name.into(),
-    }
+    LaneName { source: "orders".into(), lane: name.into() }
 }
 
 /// What a claim of the tests asks for.
@@ -96,20 +89,14 @@ pub(crate) const BY_KEY: Wish = Wish {
 };
 
 /// The same by row claims.
-pub(crate) const BY_ROW: Wish = Wish {
-    ordering: Ordering::None,
-    ..BY_KEY
-};
+pub(crate) const BY_ROW: Wish = Wish { ordering: Ordering::None, ..BY_KEY };
 
 /// A claim so short that it has expired by the time anyone else looks.
 pub(crate) const AN_INSTANT: Duration = Duration::from_millis(1);
 
 pub(crate) async fn claim(store: &dyn Store, wish: Wish) -> Option<Batch> {
     let lane = lane(wish.lane);
-    store
-        .open_lane(&lane, wish.ordering)
-        .await
-        .expect("the lane opens");
+    store.open_lane(&lane, wish.ordering).await.expect("the lane opens");
     store
         .claim(&ClaimRequest {
             lane: &lane,
@@ -154,10 +141,7 @@ pub(crate) async fn settle(
             action: decide(event),
         })
         .collect();
-    store
-        .settle(&lane("default"), &batch.claim(), &settlements)
-        .await
-        .expect("the store settles")
+    store.settle(&lane("default"), &batch.claim(), &settlements).await.expect("the store settles")
 }
 
 pub(crate) async fn publish(store: &dyn Store, batch: &Batch) -> Settled {

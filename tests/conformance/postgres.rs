@@ -21,11 +21,7 @@ pub(crate) fn config(database: &Database, making: Making) -> PostgresConfig {
         url: database.url.clone(),
         table: "outbox".into(),
         shards: making.shards,
-        payload_type: if making.binary {
-            PayloadType::Bytea
-        } else {
-            PayloadType::Json
-        },
+        payload_type: if making.binary { PayloadType::Bytea } else { PayloadType::Json },
         settle: making.settle,
         transaction_pooler: false,
         max_connections: 8,
@@ -35,11 +31,7 @@ pub(crate) fn config(database: &Database, making: Making) -> PostgresConfig {
 
 impl Postgres {
     async fn insert_one(&self, connection: &mut PgConnection, event: &NewEvent) -> i64 {
-        let payload = if self.binary {
-            "$4"
-        } else {
-            "convert_from($4, 'UTF8')::json"
-        };
+        let payload = if self.binary { "$4" } else { "convert_from($4, 'UTF8')::json" };
         let sql = format!(
             "INSERT INTO outbox (lane, aggregate_type, aggregate_id, event_type, partition_key, headers, payload, available_at) \
              VALUES ($1, 'thing', $2, 'thing.changed', $3, $5::json, {payload}, now() + make_interval(secs => $6)) RETURNING id"
@@ -62,11 +54,7 @@ impl Harness for Postgres {
         let database = Database::fresh().await;
         let store = PostgresStore::new(config(&database, making)).expect("a config");
         store.migrate().await.expect("migrates");
-        Self {
-            database,
-            store: Arc::new(store),
-            binary: making.binary,
-        }
+        Self { database, store: Arc::new(store), binary: making.binary }
     }
 
     fn store(&self) -> Arc<dyn Store> {

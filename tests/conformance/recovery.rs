@@ -9,32 +9,18 @@ use crate::harness::{
     of_key, publish, suspect,
 };
 
-const SHORT: Wish = Wish {
-    lease: AN_INSTANT,
-    ..BY_KEY
-};
+const SHORT: Wish = Wish { lease: AN_INSTANT, ..BY_KEY };
 
 async fn lost_claim_writes_nothing<H: Harness>(wish: Wish) {
     let outbox = H::make(USUAL).await;
     let inserted = outbox.insert(&[of_key("k")]).await;
     let store = outbox.store();
-    let first = claim(
-        &*store,
-        Wish {
-            lease: AN_INSTANT,
-            ..wish
-        },
-    )
-    .await
-    .expect("work");
+    let first = claim(&*store, Wish { lease: AN_INSTANT, ..wish }).await.expect("work");
     let second = claim_soon(&*store, wish).await;
     assert_eq!(ids(&second), inserted);
     let settled = publish(&*store, &first).await;
     assert_eq!((settled.lost.len(), settled.lost_claims), (1, 1));
-    assert!(
-        outbox.row(inserted[0]).await.is_some(),
-        "the lost claim wrote nothing"
-    );
+    assert!(outbox.row(inserted[0]).await.is_some(), "the lost claim wrote nothing");
     assert!(publish(&*store, &second).await.lost.is_empty());
     assert!(outbox.row(inserted[0]).await.is_none());
 }
@@ -67,12 +53,7 @@ pub(crate) async fn expired_leases_are_taken_in_halves_and_alone<H: Harness>() {
     let store = outbox.store();
     let lost = claim(&*store, SHORT).await.expect("work");
     assert_eq!((lost.shards.len(), lost.suspicion), (2, Suspicion::None));
-    let of = |shard: i32| {
-        lost.events
-            .iter()
-            .filter(|event| event.shard == shard)
-            .count()
-    };
+    let of = |shard: i32| lost.events.iter().filter(|event| event.shard == shard).count();
     let again = claim_soon(&*store, BY_KEY).await;
     assert!(suspect(&again), "a batch from a lost lease is suspect");
     assert_eq!(again.shards.len(), 1, "and has no company");
@@ -81,9 +62,7 @@ pub(crate) async fn expired_leases_are_taken_in_halves_and_alone<H: Harness>() {
 
 pub(crate) async fn an_event_alone_in_three_losses_is_convicted<H: Harness>() {
     let outbox = H::make(USUAL).await;
-    let inserted = outbox
-        .insert(&[of_key("k"), of_key("k"), of_key("k"), of_key("k")])
-        .await;
+    let inserted = outbox.insert(&[of_key("k"), of_key("k"), of_key("k"), of_key("k")]).await;
     let store = outbox.store();
     let mut losses = 0;
     let convicted = loop {
@@ -92,10 +71,7 @@ pub(crate) async fn an_event_alone_in_three_losses_is_convicted<H: Harness>() {
             break batch;
         }
         losses += 1;
-        assert!(
-            losses <= 12,
-            "a killer is found after at most a dozen losses"
-        );
+        assert!(losses <= 12, "a killer is found after at most a dozen losses");
     };
     assert_eq!(ids(&convicted), inserted[..1]);
     // Four taken, then two, then one: three losses alone follow.
@@ -104,9 +80,7 @@ pub(crate) async fn an_event_alone_in_three_losses_is_convicted<H: Harness>() {
 
 pub(crate) async fn a_living_holder_clears_the_suspicion<H: Harness>() {
     let outbox = H::make(USUAL).await;
-    outbox
-        .insert(&[of_key("k"), of_key("k"), of_key("k"), of_key("k")])
-        .await;
+    outbox.insert(&[of_key("k"), of_key("k"), of_key("k"), of_key("k")]).await;
     let store = outbox.store();
     let lost = claim(&*store, SHORT).await.expect("work");
     let taken = claim_soon(&*store, SHORT).await;
@@ -122,25 +96,17 @@ pub(crate) async fn a_living_holder_clears_the_suspicion<H: Harness>() {
 
 pub(crate) async fn passing_the_suspect_ends_the_suspicion<H: Harness>() {
     let outbox = H::make(USUAL).await;
-    let inserted = outbox
-        .insert(&[of_key("k"), of_key("k"), of_key("k"), of_key("k")])
-        .await;
+    let inserted = outbox.insert(&[of_key("k"), of_key("k"), of_key("k"), of_key("k")]).await;
     let store = outbox.store();
     claim(&*store, SHORT).await.expect("work");
     let first = claim_soon(&*store, BY_KEY).await;
     assert_eq!(ids(&first), inserted[..2]);
     publish(&*store, &first).await;
     let second = claim_soon(&*store, BY_KEY).await;
-    assert_eq!(
-        ids(&second),
-        inserted[2..],
-        "still in halves, up to the suspect"
-    );
+    assert_eq!(ids(&second), inserted[2..], "still in halves, up to the suspect");
     assert!(suspect(&second));
     publish(&*store, &second).await;
-    outbox
-        .insert(&[of_key("k"), of_key("k"), of_key("k")])
-        .await;
+    outbox.insert(&[of_key("k"), of_key("k"), of_key("k")]).await;
     let third = claim_soon(&*store, BY_KEY).await;
     assert_eq!((third.events.len(), third.suspicion), (3, Suspicion::None));
 }
@@ -149,11 +115,7 @@ pub(crate) async fn expired_rows_are_taken_in_ever_smaller_batches<H: Harness>()
     let outbox = H::make(USUAL).await;
     let inserted = outbox.insert(&vec![of_key("k"); 64]).await;
     let store = outbox.store();
-    let wish = Wish {
-        lease: AN_INSTANT,
-        rows: 64,
-        ..BY_ROW
-    };
+    let wish = Wish { lease: AN_INSTANT, rows: 64, ..BY_ROW };
     let mut sizes = vec![claim(&*store, wish).await.expect("work").events.len()];
     // The others of the crowd are taken and published as they come; the first row is always lost.
     let convicted = loop {
@@ -167,23 +129,13 @@ pub(crate) async fn expired_rows_are_taken_in_ever_smaller_batches<H: Harness>()
             publish(&*store, &batch).await;
         }
     };
-    assert_eq!(
-        ids(&convicted),
-        inserted[..1],
-        "only the one that was in every loss"
-    );
+    assert_eq!(ids(&convicted), inserted[..1], "only the one that was in every loss");
     assert_eq!(sizes, [64, 8, 1, 1, 1, 1]);
 }
 
 pub(crate) async fn retention_deletes_old_published_events_only<H: Harness>() {
-    let outbox = H::make(Making {
-        settle: Settle::Mark,
-        ..USUAL
-    })
-    .await;
-    let published = outbox
-        .insert(&[of_key("a"), of_key("b"), of_key("c"), of_key("d")])
-        .await;
+    let outbox = H::make(Making { settle: Settle::Mark, ..USUAL }).await;
+    let published = outbox.insert(&[of_key("a"), of_key("b"), of_key("c"), of_key("d")]).await;
     let store = outbox.store();
     let batch = claim(&*store, BY_KEY).await.expect("work");
     publish(&*store, &batch).await;
@@ -192,19 +144,9 @@ pub(crate) async fn retention_deletes_old_published_events_only<H: Harness>() {
         outbox.age_published(*id, 3600.0).await;
     }
     let old = Duration::from_secs(600);
-    assert_eq!(
-        store.delete_published(old, 2).await.expect("deletes"),
-        2,
-        "bounded"
-    );
+    assert_eq!(store.delete_published(old, 2).await.expect("deletes"), 2, "bounded");
     assert_eq!(store.delete_published(old, 2).await.expect("deletes"), 1);
     assert_eq!(store.delete_published(old, 2).await.expect("deletes"), 0);
-    assert_eq!(
-        outbox.row(published[3]).await.map(|row| row.0).as_deref(),
-        Some("PUBLISHED")
-    );
-    assert_eq!(
-        outbox.row(pending[0]).await.map(|row| row.0).as_deref(),
-        Some("PENDING")
-    );
+    assert_eq!(outbox.row(published[3]).await.map(|row| row.0).as_deref(), Some("PUBLISHED"));
+    assert_eq!(outbox.row(pending[0]).await.map(|row| row.0).as_deref(), Some("PENDING"));
 }

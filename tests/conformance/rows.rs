@@ -7,10 +7,7 @@ use crate::harness::{
     BY_KEY, BY_ROW, Harness, Making, NewEvent, USUAL, Wish, claim, of_key, sorted,
 };
 
-const SMALL: Wish = Wish {
-    look: Look::Quick,
-    ..BY_KEY
-};
+const SMALL: Wish = Wish { look: Look::Quick, ..BY_KEY };
 
 pub(crate) async fn payloads_are_kept_byte_for_byte<H: Harness>() {
     let json = [
@@ -26,14 +23,8 @@ pub(crate) async fn payloads_are_kept_byte_for_byte<H: Harness>() {
     for (binary, payload) in all {
         for wish in [SMALL, BY_ROW] {
             let outbox = H::make(Making { binary, ..USUAL }).await;
-            let some = NewEvent {
-                payload: Some(payload.to_vec()),
-                ..of_key("k")
-            };
-            let none = NewEvent {
-                payload: None,
-                ..of_key("k")
-            };
+            let some = NewEvent { payload: Some(payload.to_vec()), ..of_key("k") };
+            let none = NewEvent { payload: None, ..of_key("k") };
             outbox.insert(&[some, none]).await;
             let batch = claim(&*outbox.store(), wish).await.expect("work");
             assert_eq!(batch.events[0].payload.as_deref(), Some(payload));
@@ -73,12 +64,7 @@ pub(crate) async fn headers_of_every_sort_are_read<H: Harness>() {
     let outbox = H::make(USUAL).await;
     let headers =
         r#"{"traceparent":"00-1","n":1.50,"b":true,"z":null,"o":{"k":1},"traceparent":"00-2"}"#;
-    outbox
-        .insert(&[NewEvent {
-            headers: Some(headers.to_owned()),
-            ..of_key("k")
-        }])
-        .await;
+    outbox.insert(&[NewEvent { headers: Some(headers.to_owned()), ..of_key("k") }]).await;
     let batch = claim(&*outbox.store(), SMALL).await.expect("work");
     let found: Vec<_> = batch.events[0]
         .headers
@@ -101,17 +87,9 @@ pub(crate) async fn headers_of_every_sort_are_read<H: Harness>() {
 
 pub(crate) async fn a_row_with_unreadable_headers_comes_with_its_defect<H: Harness>() {
     let outbox = H::make(USUAL).await;
-    let odd = NewEvent {
-        headers: Some("17".to_owned()),
-        ..of_key("k")
-    };
+    let odd = NewEvent { headers: Some("17".to_owned()), ..of_key("k") };
     outbox.insert(&[odd, of_key("k")]).await;
     let batch = claim(&*outbox.store(), SMALL).await.expect("work");
-    assert!(
-        batch.events[0]
-            .defect
-            .as_deref()
-            .is_some_and(|defect| defect.contains("headers"))
-    );
+    assert!(batch.events[0].defect.as_deref().is_some_and(|defect| defect.contains("headers")));
     assert_eq!(batch.events[1].defect, None);
 }

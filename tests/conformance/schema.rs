@@ -27,17 +27,11 @@ async fn migrating_again_and_at_the_same_time_changes_nothing() {
         store(config(&database, USUAL)).await,
         store(config(&database, USUAL)).await,
     ];
-    let (a, b, c) = tokio::join!(
-        stores[0].migrate(),
-        stores[1].migrate(),
-        stores[2].migrate()
-    );
+    let (a, b, c) = tokio::join!(stores[0].migrate(), stores[1].migrate(), stores[2].migrate());
     for outcome in [a, b, c] {
         outcome.expect("migrates");
     }
-    database
-        .run("INSERT INTO outbox (event_type) VALUES ('x')")
-        .await;
+    database.run("INSERT INTO outbox (event_type) VALUES ('x')").await;
     stores[0].migrate().await.expect("migrates again");
     assert_eq!(database.number("SELECT count(*) FROM outbox").await, 1);
 }
@@ -45,11 +39,8 @@ async fn migrating_again_and_at_the_same_time_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_printed_migration_is_the_one_that_runs() {
     let database = Database::fresh().await;
-    let printed = store(PostgresConfig {
-        table: "app.\"Out box\"".into(),
-        ..config(&database, USUAL)
-    })
-    .await;
+    let printed =
+        store(PostgresConfig { table: "app.\"Out box\"".into(), ..config(&database, USUAL) }).await;
     database.run(printed.migration_sql()).await;
     printed.check().await.expect("fits");
     printed.migrate().await.expect("migrates");
@@ -75,10 +66,7 @@ async fn names_may_be_qualified_quoted_and_reserved() {
             ..config(&database, USUAL)
         })
         .await;
-        store
-            .migrate()
-            .await
-            .unwrap_or_else(|error| panic!("{table}: {error:?}"));
+        store.migrate().await.unwrap_or_else(|error| panic!("{table}: {error:?}"));
         let sql = if table.starts_with('"') {
             table.to_owned()
         } else if table == "order" {
@@ -87,14 +75,9 @@ async fn names_may_be_qualified_quoted_and_reserved() {
             table.to_owned()
         };
         database
-            .run(format!(
-                "INSERT INTO {sql} (event_type, aggregate_id) VALUES ('x', 'k')"
-            ))
+            .run(format!("INSERT INTO {sql} (event_type, aggregate_id) VALUES ('x', 'k')"))
             .await;
-        let lane = haulier::event::LaneName {
-            source: source.into(),
-            lane: "default".into(),
-        };
+        let lane = haulier::event::LaneName { source: source.into(), lane: "default".into() };
         store.open_lane(&lane, Ordering::Key).await.expect("opens");
         let batch = store
             .claim(&haulier::store::ClaimRequest {
@@ -121,39 +104,22 @@ async fn what_is_missing_is_named_with_its_remedy() {
     let bare = store(config(&database, USUAL)).await;
     let problem = |error: StoreError| error.to_string();
     let missing = problem(bare.check().await.expect_err("nothing is there"));
-    assert!(
-        missing.contains("\"outbox\"") && missing.contains("haulier migrate"),
-        "{missing}"
-    );
+    assert!(missing.contains("\"outbox\"") && missing.contains("haulier migrate"), "{missing}");
     database.run("CREATE TABLE foreign_box (id bigint)").await;
-    let foreign = store(PostgresConfig {
-        table: "foreign_box".into(),
-        ..config(&database, USUAL)
-    })
-    .await;
+    let foreign =
+        store(PostgresConfig { table: "foreign_box".into(), ..config(&database, USUAL) }).await;
     let unfit = problem(foreign.check().await.expect_err("not ours"));
     assert!(unfit.contains("lacks lane"), "{unfit}");
     bare.migrate().await.expect("migrates");
-    let renamed = store(PostgresConfig {
-        source: "renamed".into(),
-        ..config(&database, USUAL)
-    })
-    .await;
+    let renamed =
+        store(PostgresConfig { source: "renamed".into(), ..config(&database, USUAL) }).await;
     let second = problem(renamed.check().await.expect_err("another source has it"));
     assert!(second.contains("not registered"), "{second}");
     let without = Database::fresh().await;
-    let plain = store(PostgresConfig {
-        whole_lane_index: false,
-        ..config(&without, USUAL)
-    })
-    .await;
+    let plain = store(PostgresConfig { whole_lane_index: false, ..config(&without, USUAL) }).await;
     plain.migrate().await.expect("migrates");
-    let unindexed = problem(
-        plain
-            .open_lane(&lane("default"), Ordering::Total)
-            .await
-            .expect_err("no index"),
-    );
+    let unindexed =
+        problem(plain.open_lane(&lane("default"), Ordering::Total).await.expect_err("no index"));
     assert!(unindexed.contains("haulier migrate"), "{unindexed}");
 }
 
@@ -161,27 +127,15 @@ async fn what_is_missing_is_named_with_its_remedy() {
 async fn the_database_is_reached_over_tls() {
     let database = Database::fresh().await;
     let ca = variable("HAULIER_TEST_POSTGRES_CA");
-    let over_tls = |url: String| PostgresConfig {
-        url,
-        ..config(&database, USUAL)
-    };
-    let verified = store(over_tls(format!(
-        "{}?sslmode=verify-full&sslrootcert={ca}",
-        database.url
-    )))
-    .await;
+    let over_tls = |url: String| PostgresConfig { url, ..config(&database, USUAL) };
+    let verified =
+        store(over_tls(format!("{}?sslmode=verify-full&sslrootcert={ca}", database.url))).await;
     verified.migrate().await.expect("migrates over TLS");
     let used = database.number("SELECT count(*) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE s.ssl AND a.application_name = 'haulier' AND a.datname = current_database()").await;
     assert!(used > 0, "the connection is encrypted");
     let unknown = store(over_tls(format!("{}?sslmode=verify-full", database.url))).await;
-    let error = unknown
-        .check()
-        .await
-        .expect_err("an unknown authority is refused");
-    assert!(
-        !format!("{error:?}").contains("haulier:haulier"),
-        "no secret in {error:?}"
-    );
+    let error = unknown.check().await.expect_err("an unknown authority is refused");
+    assert!(!format!("{error:?}").contains("haulier:haulier"), "no secret in {error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -216,11 +170,7 @@ async fn with_bounds_in_place(outbox: &Postgres, during: impl AsyncFn()) {
     let batch = claim(&*store, BY_KEY).await.expect("work");
     let first = batch.events[0].id.0;
     settle(&*store, &batch, |event| {
-        if is(event, first) {
-            Action::Halt(failure())
-        } else {
-            Action::Release
-        }
+        if is(event, first) { Action::Halt(failure()) } else { Action::Release }
     })
     .await;
     let moved = eventually(Duration::from_secs(60), async || {
@@ -241,25 +191,13 @@ async fn bounds_hide_nothing_that_is_due() {
     let outbox = Postgres::make(crate::harness::Making { shards: 1, ..USUAL }).await;
     let store = outbox.store();
     outbox
-        .insert(&[
-            of_key("held"),
-            of_key("held"),
-            NewEvent {
-                due_in: 25.0,
-                ..of_key("later")
-            },
-        ])
+        .insert(&[of_key("held"), of_key("held"), NewEvent { due_in: 25.0, ..of_key("later") }])
         .await;
     with_bounds_in_place(&outbox, async || {}).await;
-    let quick = Wish {
-        look: Look::Quick,
-        ..BY_KEY
-    };
+    let quick = Wish { look: Look::Quick, ..BY_KEY };
     assert!(claim(&*store, quick).await.is_none());
     let fresh = outbox.insert(&[of_key("fresh"), of_key("held")]).await;
-    let batch = claim(&*store, quick)
-        .await
-        .expect("a quick look sees what is new");
+    let batch = claim(&*store, quick).await.expect("a quick look sees what is new");
     assert_eq!(ids(&batch), fresh[..1]);
     publish(&*store, &batch).await;
     let scheduled = claim_soon(&*store, quick).await;
@@ -274,10 +212,7 @@ async fn bounds_hide_nothing_that_is_due() {
 async fn bounds_never_pass_a_running_transaction() {
     let outbox = Postgres::make(crate::harness::Making { shards: 1, ..USUAL }).await;
     let store = outbox.store();
-    let quick = Wish {
-        look: Look::Quick,
-        ..BY_KEY
-    };
+    let quick = Wish { look: Look::Quick, ..BY_KEY };
     // A long transaction has id 1; what comes after it is worked on for longer than bounds need.
     let late = outbox
         .insert_late(&of_key("k"), async || {
@@ -285,11 +220,7 @@ async fn bounds_never_pass_a_running_transaction() {
             let batch = claim(&*store, BY_KEY).await.expect("work");
             let first = batch.events[0].id.0;
             settle(&*store, &batch, |event| {
-                if is(event, first) {
-                    Action::Halt(failure())
-                } else {
-                    Action::Release
-                }
+                if is(event, first) { Action::Halt(failure()) } else { Action::Release }
             })
             .await;
             let started = std::time::Instant::now();

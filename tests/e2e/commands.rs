@@ -16,7 +16,17 @@ async fn bad_settings_are_all_named_and_touch_nothing() {
     for words in [["run"].as_slice(), &["check"], &["migrate"]] {
         let (code, text) = setup.command(words);
         assert_eq!(code, Some(78), "{text}");
-        for part in ["haulier.toml:3", "tabel", "'table'", "haulier.toml:5", "lease", "mian", "'main'", "acks", "no.such.option"] {
+        for part in [
+            "haulier.toml:3",
+            "tabel",
+            "'table'",
+            "haulier.toml:5",
+            "lease",
+            "mian",
+            "'main'",
+            "acks",
+            "no.such.option",
+        ] {
             assert!(text.contains(part), "{words:?} does not name {part}:\n{text}");
         }
         assert!(!text.contains("TOPSECRET"), "{text}");
@@ -59,7 +69,8 @@ async fn the_printed_migration_can_be_run_by_hand() {
 async fn settings_come_from_the_environment_too() {
     let _turn = turn().await;
     let scenario = Scenario::new().await;
-    let mut setup = Setup::new("[sinks.main]\ntype = \"kafka\"\nbootstrap_servers = \"nowhere:1\"\n");
+    let mut setup =
+        Setup::new("[sinks.main]\ntype = \"kafka\"\nbootstrap_servers = \"nowhere:1\"\n");
     setup.env = vec![
         ("HAULIER__SOURCES__ORDERS__URL".into(), scenario.database.url.clone()),
         ("HAULIER__SINKS__MAIN__BOOTSTRAP_SERVERS".into(), kafka::address()),
@@ -68,7 +79,10 @@ async fn settings_come_from_the_environment_too() {
     setup.migrate();
     let _instance = setup.start();
     let topic = &scenario.topic;
-    scenario.database.run(format!("INSERT INTO outbox (event_type, topic) VALUES ('t', '{topic}')")).await;
+    scenario
+        .database
+        .run(format!("INSERT INTO outbox (event_type, topic) VALUES ('t', '{topic}')"))
+        .await;
     assert_eq!(kafka::read_count(topic, 1).await.len(), 1);
 }
 
@@ -84,13 +98,24 @@ async fn a_missing_table_is_named_until_it_is_there() {
     setup.migrate();
     instance.ready(200).await;
     let topic = &scenario.topic;
-    scenario.database.run(format!("INSERT INTO outbox (event_type, topic) VALUES ('t', '{topic}')")).await;
+    scenario
+        .database
+        .run(format!("INSERT INTO outbox (event_type, topic) VALUES ('t', '{topic}')"))
+        .await;
     assert_eq!(kafka::read_count(topic, 1).await.len(), 1);
     let (_, metrics) = instance.get("/metrics").await.expect("metrics");
     for name in [
-        "haulier_claim_seconds", "haulier_publish_seconds", "haulier_event_wait_seconds", "haulier_event_work_seconds",
-        "haulier_events_published_total", "haulier_events_dropped_total", "haulier_events_failed_total",
-        "haulier_events_retried_total", "haulier_lease_losses_total", "haulier_pending", "haulier_oldest_due_age_seconds",
+        "haulier_claim_seconds",
+        "haulier_publish_seconds",
+        "haulier_event_wait_seconds",
+        "haulier_event_work_seconds",
+        "haulier_events_published_total",
+        "haulier_events_dropped_total",
+        "haulier_events_failed_total",
+        "haulier_events_retried_total",
+        "haulier_lease_losses_total",
+        "haulier_pending",
+        "haulier_oldest_due_age_seconds",
     ] {
         assert!(metrics.contains(name), "{name} is among the metrics");
     }
@@ -119,5 +144,11 @@ async fn retention_deletes_published_rows_only() {
         .await;
     let _instance = setup.start();
     scenario.database.until("SELECT count(*) FROM outbox", 2).await;
-    assert_eq!(scenario.database.number("SELECT count(*) FROM outbox WHERE status IN ('FAILED', 'PENDING')").await, 2);
+    assert_eq!(
+        scenario
+            .database
+            .number("SELECT count(*) FROM outbox WHERE status IN ('FAILED', 'PENDING')")
+            .await,
+        2
+    );
 }

@@ -13,7 +13,13 @@ fn by_id(received: &[Received], id: i64) -> &Received {
 async fn payloads_arrive_byte_for_byte() {
     let _turn = turn().await;
     for (payload_type, payloads) in [
-        ("json", vec![br#"{"b":1.00,  "a":[],"n":null,"b":2}"#.to_vec(), "\"\\u0000 \u{1f600}\"".as_bytes().to_vec()]),
+        (
+            "json",
+            vec![
+                br#"{"b":1.00,  "a":[],"n":null,"b":2}"#.to_vec(),
+                "\"\\u0000 \u{1f600}\"".as_bytes().to_vec(),
+            ],
+        ),
         ("text", vec!["\u{1f600} text".as_bytes().to_vec(), Vec::new()]),
         ("bytea", vec![b"\0\x01\xff\0".to_vec(), Vec::new(), vec![0xfe; 300_000]]),
     ] {
@@ -29,7 +35,9 @@ async fn payloads_arrive_byte_for_byte() {
             _ => "convert_from($2, 'UTF8')",
         };
         for payload in payloads.into_iter().map(Some).chain([None]) {
-            let sql = format!("INSERT INTO outbox (event_type, topic, payload) VALUES ('t', $1, {cast}) RETURNING id");
+            let sql = format!(
+                "INSERT INTO outbox (event_type, topic, payload) VALUES ('t', $1, {cast}) RETURNING id"
+            );
             let id: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
                 .bind(&scenario.topic)
                 .bind(&payload)
@@ -55,7 +63,9 @@ async fn keys_and_headers_arrive_as_they_are() {
     let _instance = setup.start();
     let topic = &scenario.topic;
     let headers = r#"{"traceparent":"00-a","n":1.50,"z":null,"o":{"k":1},"traceparent":"00-b"}"#;
-    for (aggregate, partition) in [("NULL", "NULL"), ("''", "NULL"), ("'a'", "NULL"), ("'a'", "''"), ("'a'", "'pé'")] {
+    for (aggregate, partition) in
+        [("NULL", "NULL"), ("''", "NULL"), ("'a'", "NULL"), ("'a'", "''"), ("'a'", "'pé'")]
+    {
         scenario
             .database
             .run(format!(
@@ -107,7 +117,10 @@ async fn routes_choose_topic_key_and_headers() {
         ))
         .await;
     let invoice = kafka::read_count(&other, 1).await;
-    assert_eq!((invoice[0].key.as_deref(), invoice[0].header("env")), (Some(&b"17"[..]), Some("test")));
+    assert_eq!(
+        (invoice[0].key.as_deref(), invoice[0].header("env")),
+        (Some(&b"17"[..]), Some("test"))
+    );
     let things = kafka::read_count(topic, 2).await;
     assert_eq!(by_id(&things, 2).key, None);
     assert_eq!(by_id(&things, 3).key.as_deref(), Some(&b"x"[..]));
@@ -131,5 +144,8 @@ async fn the_stdout_sink_writes_a_line_a_record() {
     let log = instance.log();
     let line = log.lines().find(|line| line.starts_with('{')).expect("a line of JSON");
     let record: serde_json::Value = serde_json::from_str(line).expect("JSON");
-    assert_eq!((&record["topic"], &record["key"], &record["payload"]), (&"some-topic".into(), &"k".into(), &"{\"a\": 1}".into()));
+    assert_eq!(
+        (&record["topic"], &record["key"], &record["payload"]),
+        (&"some-topic".into(), &"k".into(), &"{\"a\": 1}".into())
+    );
 }

@@ -33,7 +33,8 @@ async fn kill_9_loses_nothing_and_repeats_only_what_was_in_flight() {
     setup.migrate();
     let _survivor = setup.start();
     let writer = {
-        let (pool, workload) = (scenario.database.pool.clone(), Workload::new(&scenario.topic, KEYS));
+        let (pool, workload) =
+            (scenario.database.pool.clone(), Workload::new(&scenario.topic, KEYS));
         tokio::spawn(async move { workload.write(&pool, 0, ROUND * ROUNDS).await })
     };
     for _ in 0..ROUNDS {
@@ -48,7 +49,10 @@ async fn kill_9_loses_nothing_and_repeats_only_what_was_in_flight() {
     let verdict = check(&received, KEYS, 0, ROUND * ROUNDS / KEYS);
     assert!(verdict.repeated <= ROUNDS * BATCH * IN_FLIGHT, "{verdict:?}");
     assert_eq!(verdict, Verdict { repeated: verdict.repeated, ..Verdict::default() });
-    assert_eq!(scenario.database.number("SELECT count(*) FROM outbox WHERE status = 'FAILED'").await, 0);
+    assert_eq!(
+        scenario.database.number("SELECT count(*) FROM outbox WHERE status = 'FAILED'").await,
+        0
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,7 +65,10 @@ async fn leases_are_taken_over_soon_after_they_expire() {
     let stuck = scenario.setup_at("127.0.0.1:9", "");
     let mut victim = stuck.start();
     Workload::new(&scenario.topic, KEYS).write(&scenario.database.pool, 0, KEYS).await;
-    scenario.database.until("SELECT least(count(*), 1) FROM haulier_lease WHERE token IS NOT NULL", 1).await;
+    scenario
+        .database
+        .until("SELECT least(count(*), 1) FROM haulier_lease WHERE token IS NOT NULL", 1)
+        .await;
     victim.kill();
     let _other = setup.start();
     scenario.drained().await;
@@ -74,7 +81,8 @@ async fn terminated(ordering: &str) {
     let setup = scenario.setup(&format!("batch_rows = {BATCH}\nordering = \"{ordering}\""));
     setup.migrate();
     let writer = {
-        let (pool, workload) = (scenario.database.pool.clone(), Workload::new(&scenario.topic, KEYS));
+        let (pool, workload) =
+            (scenario.database.pool.clone(), Workload::new(&scenario.topic, KEYS));
         tokio::spawn(async move { workload.write(&pool, 0, ROUND * ROUNDS).await })
     };
     for round in 0..ROUNDS {
@@ -84,7 +92,11 @@ async fn terminated(ordering: &str) {
         assert!(status.success(), "round {round}: {status}\n{}", instance.log());
         let processing = "SELECT (SELECT count(*) FROM outbox WHERE status = 'PROCESSING') \
              + (SELECT count(*) FROM haulier_lease WHERE token IS NOT NULL)";
-        assert_eq!(scenario.database.number(processing).await, 0, "round {round}: nothing is left PROCESSING");
+        assert_eq!(
+            scenario.database.number(processing).await,
+            0,
+            "round {round}: nothing is left PROCESSING"
+        );
     }
     writer.await.expect("writes");
     let _last = setup.start();
@@ -119,5 +131,8 @@ async fn a_second_signal_stops_at_once() {
     // A stopped process gets both signals in one go.
     instance.signal("TERM");
     instance.signal("INT");
-    assert!(!instance.ended().await.success() || instance.log().contains("everything in flight is settled"));
+    assert!(
+        !instance.ended().await.success()
+            || instance.log().contains("everything in flight is settled")
+    );
 }

@@ -48,8 +48,13 @@ async fn a_slow_plugin_in_one_lane_leaves_the_other_its_rate() {
         .await;
     scenario.database.until("SELECT least(count(*), 1) FROM haulier_lease WHERE lane = 'slow' AND token IS NOT NULL", 1).await;
     let beside = arrived_within_the_window(&scenario, &scenario.topic, 1_000_000).await;
-    let slow_left = scenario.database.number("SELECT count(*) FROM outbox WHERE lane = 'slow'").await;
+    let slow_left =
+        scenario.database.number("SELECT count(*) FROM outbox WHERE lane = 'slow'").await;
     assert!(slow_left > 0, "the slow lane was at work all the time:\n{}", instance.log());
-    assert_eq!(scenario.database.number("SELECT count(*) FROM outbox WHERE attempts > 0").await, 0, "slow is not failed");
+    assert_eq!(
+        scenario.database.number("SELECT count(*) FROM outbox WHERE attempts > 0").await,
+        0,
+        "slow is not failed"
+    );
     assert!(beside * 10 >= alone * 9, "alone {alone}, beside a slow lane {beside}");
 }

@@ -17,7 +17,12 @@ const EVENTS: usize = 10_000;
 async fn four_instances(lane: &str) -> Verdict {
     let scenario = Scenario::new().await;
     let address = variable("HAULIER_TEST_KAFKA_PROXY");
-    let _proxy = Proxy::delaying(&address, variable("HAULIER_TEST_KAFKA_PROXIED"), Duration::from_millis(30)).await;
+    let _proxy = Proxy::delaying(
+        &address,
+        variable("HAULIER_TEST_KAFKA_PROXIED"),
+        Duration::from_millis(30),
+    )
+    .await;
     let setup = scenario.setup_at(&address, &format!("batch_rows = 100\n{lane}"));
     setup.migrate();
     let instances: Vec<_> = (0..4).map(|_| setup.start()).collect();
@@ -74,10 +79,17 @@ async fn a_late_commit_with_a_lower_id_is_published() {
     setup.migrate();
     let _instance = setup.start();
     let pool = &scenario.database.pool;
-    let insert = format!("INSERT INTO outbox (event_type, aggregate_id, topic) VALUES ('t', 'k', '{}') RETURNING id", scenario.topic);
+    let insert = format!(
+        "INSERT INTO outbox (event_type, aggregate_id, topic) VALUES ('t', 'k', '{}') RETURNING id",
+        scenario.topic
+    );
     let mut late = pool.begin().await.expect("begins");
-    let low: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(insert.clone())).fetch_one(&mut *late).await.expect("inserts");
-    let high: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(insert)).fetch_one(pool).await.expect("inserts");
+    let low: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(insert.clone()))
+        .fetch_one(&mut *late)
+        .await
+        .expect("inserts");
+    let high: i64 =
+        sqlx::query_scalar(sqlx::AssertSqlSafe(insert)).fetch_one(pool).await.expect("inserts");
     let before = kafka::read_count(&scenario.topic, 1).await;
     assert_eq!(before.iter().map(kafka::Received::id).collect::<Vec<_>>(), [high]);
     late.commit().await.expect("commits");

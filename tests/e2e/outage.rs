@@ -5,8 +5,8 @@ use std::time::Duration;
 use haulier_tests::checker::{Verdict, check};
 use haulier_tests::kafka;
 use haulier_tests::process::eventually;
-use haulier_tests::services::{control, variable};
 use haulier_tests::proxy::Proxy;
+use haulier_tests::services::{control, variable};
 use haulier_tests::workload::Workload;
 
 use crate::scenario::{Scenario, turn};
@@ -68,7 +68,12 @@ async fn no_transaction_is_open_while_the_broker_is_waited_for() {
     let _turn = turn().await;
     let scenario = Scenario::new().await;
     let address = variable("HAULIER_TEST_KAFKA_PROXY");
-    let _proxy = Proxy::delaying(&address, variable("HAULIER_TEST_KAFKA_PROXIED"), Duration::from_millis(1500)).await;
+    let _proxy = Proxy::delaying(
+        &address,
+        variable("HAULIER_TEST_KAFKA_PROXIED"),
+        Duration::from_millis(1500),
+    )
+    .await;
     let setup = scenario.setup_at(&address, "");
     setup.migrate();
     let _instance = setup.start();
@@ -136,7 +141,13 @@ async fn events_for_an_unknown_topic_wait_for_it_and_others_flow() {
         .await;
     let _instance = setup.start();
     assert_eq!(kafka::read_count(topic, 50).await.len(), 50);
-    scenario.database.until("SELECT count(*) FROM outbox WHERE failure_kind = 'topic_unknown' AND attempts = 0", 50).await;
+    scenario
+        .database
+        .until(
+            "SELECT count(*) FROM outbox WHERE failure_kind = 'topic_unknown' AND attempts = 0",
+            50,
+        )
+        .await;
     kafka::create(&missing, 3, &[]).await;
     scenario.drained().await;
     assert_eq!(kafka::read_count(&missing, 50).await.len(), 50);

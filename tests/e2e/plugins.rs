@@ -18,7 +18,10 @@ async fn insert(database: &Database, event_type: &str, key: &str, payload: &str)
 }
 
 fn of_type<'a>(received: &'a [Received], event_type: &str) -> &'a Received {
-    received.iter().find(|one| one.header("X-Event-Type") == Some(event_type)).unwrap_or_else(|| panic!("{event_type} arrives"))
+    received
+        .iter()
+        .find(|one| one.header("X-Event-Type") == Some(event_type))
+        .unwrap_or_else(|| panic!("{event_type} arrives"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -37,7 +40,9 @@ async fn the_example_plugin_routes_keys_rewrites_and_splits() {
     setup.migrate();
     let instance = setup.start();
     let order = r#"{"order_id":"o-1","customer_id":"c-7","total_cents":1250,"currency":"EUR","reason":"late","secret":"x"}"#;
-    for event_type in ["order.created", "order.paid", "order.cancelled", "order.deleted", "order.internal.note"] {
+    for event_type in
+        ["order.created", "order.paid", "order.cancelled", "order.deleted", "order.internal.note"]
+    {
         insert(&scenario.database, event_type, "o-1", order).await;
     }
     insert(&scenario.database, "order.created", "o-2", "17").await;
@@ -45,9 +50,17 @@ async fn the_example_plugin_routes_keys_rewrites_and_splits() {
     let received = kafka::read_count(&orders, 4).await;
     assert_eq!(received.len(), 4, "{received:?}\n{}", instance.log());
     let created = of_type(&received, "order.created");
-    assert_eq!((created.key.as_deref(), created.payload.as_deref()), (Some(&b"c-7"[..]), Some(order.as_bytes())));
+    assert_eq!(
+        (created.key.as_deref(), created.payload.as_deref()),
+        (Some(&b"c-7"[..]), Some(order.as_bytes()))
+    );
     assert_eq!(of_type(&received, "order.deleted").payload, None);
-    assert!(!String::from_utf8_lossy(of_type(&received, "order.cancelled").payload.as_deref().unwrap_or_default()).contains("secret"));
+    assert!(
+        !String::from_utf8_lossy(
+            of_type(&received, "order.cancelled").payload.as_deref().unwrap_or_default()
+        )
+        .contains("secret")
+    );
     assert_eq!(kafka::read_count(&billing, 1).await.len(), 1, "one type becomes two deliveries");
     // The event the plugin rejects is parked with who rejected it.
     let parked = scenario
@@ -91,7 +104,8 @@ async fn one_trapping_event_fails_alone() {
     let scenario = Scenario::new().await;
     let topic = &scenario.topic;
     let mut setup = scenario.setup("max_attempts = 1").guest("misbehave");
-    setup.config += &format!("[[routes]]\nevent_type = \"*\"\nplugin = \"misbehave\"\ntopic = \"{topic}\"\n");
+    setup.config +=
+        &format!("[[routes]]\nevent_type = \"*\"\nplugin = \"misbehave\"\ntopic = \"{topic}\"\n");
     setup.migrate();
     for n in 0..60 {
         let event_type = match n {
@@ -105,6 +119,12 @@ async fn one_trapping_event_fails_alone() {
     scenario.database.until("SELECT count(*) FROM outbox WHERE status <> 'FAILED'", 0).await;
     assert_eq!(kafka::read_count(topic, 58).await.len(), 58, "{}", instance.log());
     for kind in ["plugin_trap", "plugin_timeout"] {
-        assert_eq!(scenario.database.number(format!("SELECT count(*) FROM outbox WHERE failure_kind = '{kind}'")).await, 1);
+        assert_eq!(
+            scenario
+                .database
+                .number(format!("SELECT count(*) FROM outbox WHERE failure_kind = '{kind}'"))
+                .await,
+            1
+        );
     }
 }

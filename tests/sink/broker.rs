@@ -28,10 +28,7 @@ pub(crate) fn bootstrap() -> String {
 }
 
 pub(crate) fn config() -> Config {
-    Config {
-        bootstrap_servers: bootstrap(),
-        ..Config::default()
-    }
+    Config { bootstrap_servers: bootstrap(), ..Config::default() }
 }
 
 pub(crate) fn sink() -> KafkaSink {
@@ -55,10 +52,8 @@ pub(crate) async fn topic(name: &str, partitions: i32, settings: &[(&str, &str)]
 }
 
 pub(crate) async fn create(name: &str, partitions: i32, settings: &[(&str, &str)]) {
-    let admin: AdminClient<_> = ClientConfig::new()
-        .set("bootstrap.servers", bootstrap())
-        .create()
-        .unwrap();
+    let admin: AdminClient<_> =
+        ClientConfig::new().set("bootstrap.servers", bootstrap()).create().unwrap();
     let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
     for (name, value) in settings {
         topic = topic.set(name, value);
@@ -98,12 +93,8 @@ pub(crate) fn read(bootstrap: &str, topic: &str) -> Vec<Read> {
     let mut assignment = TopicPartitionList::new();
     let mut missing = 0;
     for partition in metadata.topics()[0].partitions() {
-        assignment
-            .add_partition_offset(topic, partition.id(), Offset::Beginning)
-            .unwrap();
-        let (low, high) = consumer
-            .fetch_watermarks(topic, partition.id(), PATIENCE)
-            .unwrap();
+        assignment.add_partition_offset(topic, partition.id(), Offset::Beginning).unwrap();
+        let (low, high) = consumer.fetch_watermarks(topic, partition.id(), PATIENCE).unwrap();
         missing += high - low;
     }
     consumer.assign(&assignment).unwrap();
@@ -144,12 +135,7 @@ pub(crate) fn outgoing(slot: u32, event: u32, topic: &str) -> Outgoing {
         partition: None,
         timestamp_ms: None,
     };
-    Outgoing {
-        slot,
-        event,
-        affinity: slot,
-        record,
-    }
+    Outgoing { slot, event, affinity: slot, record }
 }
 
 /// The same, with a payload of `size` bytes that no codec makes smaller.
@@ -162,10 +148,7 @@ pub(crate) fn bulky(slot: u32, event: u32, topic: &str, size: usize) -> Outgoing
 }
 
 pub(crate) fn acknowledged(receipts: &[Receipt]) -> usize {
-    receipts
-        .iter()
-        .filter(|receipt| **receipt == Receipt::Acknowledged)
-        .count()
+    receipts.iter().filter(|receipt| **receipt == Receipt::Acknowledged).count()
 }
 
 /// The cause of a refusal, if it is one.

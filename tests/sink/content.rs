@@ -31,18 +31,9 @@ async fn every_byte_arrives_and_null_is_not_empty() {
             one.record.timestamp_ms = Some(1_700_000_000_000);
             one.record.headers = vec![
                 Header::text("X-Event-Type", "order.created"),
-                Header {
-                    name: "same".into(),
-                    value: None,
-                },
-                Header {
-                    name: "same".into(),
-                    value: Some(Bytes::new()),
-                },
-                Header {
-                    name: "same".into(),
-                    value: payload.clone(),
-                },
+                Header { name: "same".into(), value: None },
+                Header { name: "same".into(), value: Some(Bytes::new()) },
+                Header { name: "same".into(), value: payload.clone() },
                 Header::text("\u{1f69a}", "name"),
             ];
             records.push(one);
@@ -86,11 +77,7 @@ async fn keys_go_where_the_java_client_sends_them() {
 fn java_partitions(keys: &[Vec<u8>], partitions: i32) -> Vec<i32> {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/sink/Partitions.java");
     let mut java = Command::new("java")
-        .args([
-            "-cp",
-            &format!("{}/*", setting("HAULIER_TEST_KAFKA_LIBS")),
-            program,
-        ])
+        .args(["-cp", &format!("{}/*", setting("HAULIER_TEST_KAFKA_LIBS")), program])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -157,10 +144,7 @@ async fn keyless_records_of_one_affinity_stay_together_and_others_spread() {
         assert_eq!(record.key, None);
         let slot: u32 = record.text().split_once(' ').unwrap().0.parse().unwrap();
         let affinity = if slot == 99 { 5 } else { slot };
-        assert_eq!(
-            *places.entry(affinity).or_insert(record.partition),
-            record.partition
-        );
+        assert_eq!(*places.entry(affinity).or_insert(record.partition), record.partition);
     }
     let used: std::collections::BTreeSet<_> = places.values().collect();
     assert!(used.len() >= 3, "{places:?}");

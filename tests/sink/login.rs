@@ -16,9 +16,7 @@ fn secured(options: &[(&str, &str)]) -> Config {
         ("security.protocol", "sasl_ssl".to_owned()),
         ("ssl.ca.location", setting("HAULIER_TEST_KAFKA_CA")),
     ];
-    let own = options
-        .iter()
-        .map(|(name, value)| (*name, (*value).to_owned()));
+    let own = options.iter().map(|(name, value)| (*name, (*value).to_owned()));
     Config {
         bootstrap_servers: setting("HAULIER_TEST_KAFKA_SASL"),
         options: common
@@ -34,10 +32,7 @@ async fn publishes(options: &[(&str, &str)]) {
     let topic = topic("login", 1, &[]).await;
     let sink = KafkaSink::new(secured(options), "test").unwrap();
     sink.ready().await.unwrap();
-    assert_eq!(
-        acknowledged(&sink.publish(vec![outgoing(0, 0, &topic)], &open()).await),
-        1
-    );
+    assert_eq!(acknowledged(&sink.publish(vec![outgoing(0, 0, &topic)], &open()).await), 1);
     assert_eq!(read(&bootstrap(), &topic).len(), 1);
 }
 
@@ -70,10 +65,7 @@ async fn unsecured_tokens() {
     publishes(&[
         ("sasl.mechanism", "OAUTHBEARER"),
         ("enable.sasl.oauthbearer.unsecure.jwt", "true"),
-        (
-            "sasl.oauthbearer.config",
-            "principal=haulier lifeSeconds=600",
-        ),
+        ("sasl.oauthbearer.config", "principal=haulier lifeSeconds=600"),
     ])
     .await;
 }
@@ -90,10 +82,7 @@ async fn tokens_from_an_identity_provider() {
             let mut request = vec![0; 4096];
             let length = client.read(&mut request).await.unwrap();
             assert!(request[..length].starts_with(b"POST /token"));
-            let body = format!(
-                "{{\"access_token\":\"{}\",\"token_type\":\"Bearer\"}}",
-                unsigned()
-            );
+            let body = format!("{{\"access_token\":\"{}\",\"token_type\":\"Bearer\"}}", unsigned());
             let answer = format!(
                 "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
                  Connection: close\r\n\r\n{body}",
@@ -107,10 +96,7 @@ async fn tokens_from_an_identity_provider() {
         ("sasl.oauthbearer.method", "oidc"),
         ("sasl.oauthbearer.client.id", "relay"),
         ("sasl.oauthbearer.client.secret", "a-secret"),
-        (
-            "sasl.oauthbearer.token.endpoint.url",
-            &format!("http://{address}/token"),
-        ),
+        ("sasl.oauthbearer.token.endpoint.url", &format!("http://{address}/token")),
     ])
     .await;
     serving.abort();
@@ -118,14 +104,8 @@ async fn tokens_from_an_identity_provider() {
 
 /// A token for `haulier` that is good for an hour.
 fn unsigned() -> String {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap()
-        .as_secs();
-    let claims = format!(
-        "{{\"sub\":\"haulier\",\"iat\":{now},\"exp\":{}}}",
-        now + 3600
-    );
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let claims = format!("{{\"sub\":\"haulier\",\"iat\":{now},\"exp\":{}}}", now + 3600);
     let part = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
     format!("{}.{}.", part("{\"alg\":\"none\"}"), part(&claims))
 }
@@ -143,9 +123,6 @@ async fn a_wrong_password_is_named_and_not_shown() {
     .unwrap();
     let failure = sink.ready().await.unwrap_err();
     assert_eq!(failure.cause, Cause::BrokerUnavailable);
-    assert!(
-        failure.message.to_lowercase().contains("authentication"),
-        "{failure}"
-    );
+    assert!(failure.message.to_lowercase().contains("authentication"), "{failure}");
     assert!(!failure.message.contains("a-wrong-secret"), "{failure}");
 }

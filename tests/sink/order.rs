@@ -17,9 +17,8 @@ async fn slots_are_pipelined_in_order() {
     let sink = sink();
     let started = Instant::now();
     for batch in 0..5 {
-        let records: Vec<_> = (0..2000)
-            .map(|at| outgoing(at % 50, batch * 2000 + at, &topic))
-            .collect();
+        let records: Vec<_> =
+            (0..2000).map(|at| outgoing(at % 50, batch * 2000 + at, &topic)).collect();
         assert_eq!(acknowledged(&sink.publish(records, &open()).await), 2000);
     }
     println!("10,000 records pipelined in {:?}", started.elapsed());
@@ -45,11 +44,7 @@ async fn events_that_alternate_between_topics_stay_in_order() {
     let mut records = Vec::new();
     for event in 0..60 {
         let slot = event % 3;
-        records.push(outgoing(
-            slot,
-            event,
-            if event % 2 == 0 { &one } else { &two },
-        ));
+        records.push(outgoing(slot, event, if event % 2 == 0 { &one } else { &two }));
         if event % 5 == 0 {
             records.push(outgoing(slot, event, &two));
         }
@@ -80,11 +75,8 @@ fn with_faults(topic: &str, slots: u32, events: u32, faulty: &[(u32, u32)]) -> V
 fn check_faults(topic: &str, records: &[Outgoing], receipts: &[Receipt], faulty: &[(u32, u32)]) {
     let mut expected = std::collections::BTreeMap::<u32, Vec<u32>>::new();
     for (sent, receipt) in records.iter().zip(receipts) {
-        let first = faulty
-            .iter()
-            .filter(|(slot, _)| *slot == sent.slot)
-            .map(|(_, event)| *event)
-            .min();
+        let first =
+            faulty.iter().filter(|(slot, _)| *slot == sent.slot).map(|(_, event)| *event).min();
         match first {
             Some(fault) if sent.event == fault => {
                 assert_eq!(
@@ -98,13 +90,7 @@ fn check_faults(topic: &str, records: &[Outgoing], receipts: &[Receipt], faulty:
                 assert_eq!(*receipt, Receipt::Unsent, "{} {}", sent.slot, sent.event);
             }
             Some(_) | None => {
-                assert_eq!(
-                    *receipt,
-                    Receipt::Acknowledged,
-                    "{} {}",
-                    sent.slot,
-                    sent.event
-                );
+                assert_eq!(*receipt, Receipt::Acknowledged, "{} {}", sent.slot, sent.event);
                 expected.entry(sent.slot).or_default().push(sent.event);
             }
         }
@@ -127,9 +113,7 @@ async fn nothing_overtakes_a_record_that_the_broker_refuses() {
 async fn nothing_overtakes_with_many_small_batches_in_flight() {
     let topic = topic("batches", 1, &[("max.message.bytes", "2000")]).await;
     let mut config = config();
-    config
-        .options
-        .insert("batch.num.messages".into(), "3".into());
+    config.options.insert("batch.num.messages".into(), "3".into());
     config.options.insert("linger.ms".into(), "0".into());
     let sink = KafkaSink::new(config, "test").unwrap();
     let faulty = [(0, 100), (1, 55), (2, 140)];
@@ -184,17 +168,9 @@ async fn concurrent_calls_suffer_no_loss_from_each_others_refusals() {
         }
         sink.publish(records, &fence)
     });
-    for (call, receipts) in futures::future::join_all(calls)
-        .await
-        .into_iter()
-        .enumerate()
-    {
+    for (call, receipts) in futures::future::join_all(calls).await.into_iter().enumerate() {
         let expected = if call % 2 == 0 { 250 } else { 500 };
-        assert_eq!(
-            acknowledged(&receipts),
-            expected,
-            "call {call}: {receipts:?}"
-        );
+        assert_eq!(acknowledged(&receipts), expected, "call {call}: {receipts:?}");
     }
     let there = events_in_order(&read(&bootstrap(), &good));
     assert_eq!(there.values().map(Vec::len).sum::<usize>(), 1500);
@@ -206,9 +182,7 @@ async fn concurrent_calls_suffer_no_loss_from_each_others_refusals() {
 async fn a_full_queue_waits_and_keeps_order() {
     let topic = topic("full", 2, &[]).await;
     let mut config = config();
-    config
-        .options
-        .insert("queue.buffering.max.messages".into(), "50".into());
+    config.options.insert("queue.buffering.max.messages".into(), "50".into());
     let sink = KafkaSink::new(config, "test").unwrap();
     let records: Vec<_> = (0..3000).map(|at| outgoing(at % 7, at, &topic)).collect();
     assert_eq!(acknowledged(&sink.publish(records, &open()).await), 3000);
@@ -235,17 +209,11 @@ async fn a_fence_that_closes_stops_the_hand_over() {
     let fence = open();
     fence.close();
     let records: Vec<_> = (0..3).map(|event| outgoing(0, event, &topic)).collect();
-    assert_eq!(
-        sink.publish(records.clone(), &fence).await,
-        vec![Receipt::Unsent; 3]
-    );
+    assert_eq!(sink.publish(records.clone(), &fence).await, vec![Receipt::Unsent; 3]);
     // Less is left than a hand-over may take.
     let near =
         haulier::clock::Moment::now().plus(config().publish_timeout - Duration::from_secs(1));
     let fence = haulier::sink::Fence::until(near);
-    assert_eq!(
-        sink.publish(records, &fence).await,
-        vec![Receipt::Unsent; 3]
-    );
+    assert_eq!(sink.publish(records, &fence).await, vec![Receipt::Unsent; 3]);
     assert_eq!(read(&bootstrap(), &topic).len(), 0);
 }

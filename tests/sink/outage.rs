@@ -35,19 +35,12 @@ async fn carry(
             }
         }
         let receipts = sink.publish(records.clone(), &open()).await;
-        assert!(
-            receipts.iter().all(|receipt| refused(receipt).is_none()),
-            "{receipts:?}"
-        );
+        assert!(receipts.iter().all(|receipt| refused(receipt).is_none()), "{receipts:?}");
         let mut failed = false;
         for (at, slot) in slots.clone().enumerate() {
-            let of_slot = records
-                .iter()
-                .zip(&receipts)
-                .filter(|(record, _)| record.slot == slot);
-            let done = of_slot
-                .take_while(|(_, receipt)| **receipt == Receipt::Acknowledged)
-                .count();
+            let of_slot = records.iter().zip(&receipts).filter(|(record, _)| record.slot == slot);
+            let done =
+                of_slot.take_while(|(_, receipt)| **receipt == Receipt::Acknowledged).count();
             next[at] += u32::try_from(done).unwrap();
             failed |= done < WINDOW as usize;
             total += u32::try_from(done).unwrap();
@@ -60,54 +53,28 @@ async fn carry(
 }
 
 fn services(arguments: &[&str]) -> Output {
-    Command::new(setting("HAULIER_TEST_SERVICES"))
-        .args(arguments)
-        .output()
-        .unwrap()
+    Command::new(setting("HAULIER_TEST_SERVICES")).args(arguments).output().unwrap()
 }
 
 /// Sends the broker a signal that `tests/services` has no word for.
 fn signal(name: &str) {
     let status = String::from_utf8(services(&["status"]).stdout).unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("kafka:"))
-        .unwrap();
-    let pid = line
-        .split("pid=")
-        .nth(1)
-        .unwrap()
-        .split(' ')
-        .next()
-        .unwrap();
-    assert!(
-        Command::new("kill")
-            .args([name, pid])
-            .status()
-            .unwrap()
-            .success()
-    );
+    let line = status.lines().find(|line| line.starts_with("kafka:")).unwrap();
+    let pid = line.split("pid=").nth(1).unwrap().split(' ').next().unwrap();
+    assert!(Command::new("kill").args([name, pid]).status().unwrap().success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes the broker away from all other tests"]
 async fn outage_of_the_broker_costs_neither_order_nor_events() {
     let topic = topic("outage", 6, &[]).await;
-    let config = Config {
-        publish_timeout: Duration::from_secs(4),
-        ..config()
-    };
+    let config = Config { publish_timeout: Duration::from_secs(4), ..config() };
     let sink = Arc::new(KafkaSink::new(config, "test").unwrap());
     let end = Arc::new(AtomicBool::new(false));
     let calls: Vec<_> = (0..4)
         .map(|call| {
             let slots = call * SLOTS / 4..(call + 1) * SLOTS / 4;
-            tokio::spawn(carry(
-                Arc::clone(&sink),
-                topic.clone(),
-                slots,
-                Arc::clone(&end),
-            ))
+            tokio::spawn(carry(Arc::clone(&sink), topic.clone(), slots, Arc::clone(&end)))
         })
         .collect();
     let started = Instant::now();
@@ -119,11 +86,7 @@ async fn outage_of_the_broker_costs_neither_order_nor_events() {
         tokio::time::sleep(Duration::from_secs(2)).await;
         for action in ["kill", "start"] {
             let output = services(&[action, "kafka"]);
-            assert!(
-                output.status.success(),
-                "{}",
-                String::from_utf8_lossy(&output.stderr)
-            );
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         }
     }
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -143,9 +106,6 @@ async fn outage_of_the_broker_costs_neither_order_nor_events() {
     assert!(different >= total as usize);
     for (slot, events) in there {
         // In order and without a gap.
-        assert!(
-            events.iter().zip(0..).all(|(event, at)| *event == at),
-            "slot {slot}"
-        );
+        assert!(events.iter().zip(0..).all(|(event, at)| *event == at), "slot {slot}");
     }
 }

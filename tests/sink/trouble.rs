@@ -48,11 +48,7 @@ async fn a_missing_topic_stops_its_slots_and_no_other() {
     let again = Instant::now();
     let receipts = sink.publish(vec![outgoing(0, 1, &missing)], &open()).await;
     assert_eq!(refused(&receipts[0]), Some(Cause::TopicUnknown));
-    assert!(
-        again.elapsed() < Duration::from_millis(500),
-        "{:?}",
-        again.elapsed()
-    );
+    assert!(again.elapsed() < Duration::from_millis(500), "{:?}", again.elapsed());
     create(&missing, 1, &[]).await;
     tokio::time::sleep(Duration::from_secs(4)).await;
     let receipts = sink.publish(vec![outgoing(0, 1, &missing)], &open()).await;
@@ -62,16 +58,10 @@ async fn a_missing_topic_stops_its_slots_and_no_other() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_compacted_topic_refuses_keyless_records_only() {
     let topic = topic("compacted", 1, &[("cleanup.policy", "compact")]).await;
-    let mut records: Vec<_> = (0..30)
-        .map(|event| outgoing(event % 3, event, &topic))
-        .collect();
+    let mut records: Vec<_> = (0..30).map(|event| outgoing(event % 3, event, &topic)).collect();
     records[13].record.key = None;
     let receipts = sink().publish(records, &open()).await;
-    assert_eq!(
-        refused(&receipts[13]),
-        Some(Cause::TopicRefusesRecord),
-        "{receipts:?}"
-    );
+    assert_eq!(refused(&receipts[13]), Some(Cause::TopicRefusesRecord), "{receipts:?}");
     // Slot 1: events 1, 4, 7, 10 went out before.
     assert_eq!(acknowledged(&receipts), 20 + 4);
     events_in_order(&read(&bootstrap(), &topic));
@@ -81,22 +71,10 @@ async fn a_compacted_topic_refuses_keyless_records_only() {
 async fn an_unreachable_broker_is_nobodys_fault() {
     let sink = impatient("127.0.0.1:1");
     let started = Instant::now();
-    let records = vec![
-        outgoing(0, 0, "t"),
-        outgoing(0, 1, "t"),
-        outgoing(1, 2, "t"),
-    ];
+    let records = vec![outgoing(0, 0, "t"), outgoing(0, 1, "t"), outgoing(1, 2, "t")];
     let receipts = sink.publish(records, &open()).await;
-    assert!(
-        started.elapsed() < TIMEOUT + Duration::from_secs(1),
-        "{:?}",
-        started.elapsed()
-    );
-    assert_eq!(
-        unknown(&receipts[0]),
-        Some(Cause::BrokerUnavailable),
-        "{receipts:?}"
-    );
+    assert!(started.elapsed() < TIMEOUT + Duration::from_secs(1), "{:?}", started.elapsed());
+    assert_eq!(unknown(&receipts[0]), Some(Cause::BrokerUnavailable), "{receipts:?}");
     assert_eq!(receipts[1], Receipt::Unsent);
     let failure = sink.ready().await.unwrap_err();
     assert_eq!(failure.cause, Cause::BrokerUnavailable);
@@ -109,26 +87,17 @@ async fn a_broker_that_goes_away_and_comes_back() {
     let cluster = MockCluster::new(1).unwrap();
     cluster.create_topic("t", 2, 1).unwrap();
     let sink = impatient(&cluster.bootstrap_servers());
-    let batch = |from: u32| {
-        (from..from + 20)
-            .map(|at| outgoing(at % 4, at, "t"))
-            .collect::<Vec<_>>()
-    };
+    let batch =
+        |from: u32| (from..from + 20).map(|at| outgoing(at % 4, at, "t")).collect::<Vec<_>>();
     assert_eq!(acknowledged(&sink.publish(batch(0), &open()).await), 20);
     sink.ready().await.unwrap();
     cluster.broker_down(1).unwrap();
     let started = Instant::now();
     let receipts = sink.publish(batch(20), &open()).await;
-    assert!(
-        started.elapsed() < TIMEOUT + Duration::from_secs(1),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() < TIMEOUT + Duration::from_secs(1), "{:?}", started.elapsed());
     assert_eq!(acknowledged(&receipts), 0);
     assert!(
-        receipts
-            .iter()
-            .any(|it| unknown(it) == Some(Cause::BrokerUnavailable)),
+        receipts.iter().any(|it| unknown(it) == Some(Cause::BrokerUnavailable)),
         "{receipts:?}"
     );
     assert!(receipts.iter().all(|it| refused(it).is_none()));
@@ -145,48 +114,24 @@ async fn a_slow_broker_is_given_up_in_time() {
     let cluster = MockCluster::new(1).unwrap();
     cluster.create_topic("t", 1, 1).unwrap();
     let sink = impatient(&cluster.bootstrap_servers());
-    assert_eq!(
-        acknowledged(&sink.publish(vec![outgoing(0, 0, "t")], &open()).await),
-        1
-    );
-    cluster
-        .broker_round_trip_time(1, Duration::from_secs(30))
-        .unwrap();
+    assert_eq!(acknowledged(&sink.publish(vec![outgoing(0, 0, "t")], &open()).await), 1);
+    cluster.broker_round_trip_time(1, Duration::from_secs(30)).unwrap();
     let started = Instant::now();
     let records = (1..10).map(|at| outgoing(0, at, "t")).collect();
     let receipts = sink.publish(records, &open()).await;
-    assert!(
-        started.elapsed() < TIMEOUT + Duration::from_secs(1),
-        "{:?}",
-        started.elapsed()
-    );
-    assert!(
-        receipts.iter().all(|it| unknown(it).is_some()),
-        "{receipts:?}"
-    );
-    assert_eq!(
-        unknown(&receipts[0]),
-        Some(Cause::PublishTimeout),
-        "{receipts:?}"
-    );
+    assert!(started.elapsed() < TIMEOUT + Duration::from_secs(1), "{:?}", started.elapsed());
+    assert!(receipts.iter().all(|it| unknown(it).is_some()), "{receipts:?}");
+    assert_eq!(unknown(&receipts[0]), Some(Cause::PublishTimeout), "{receipts:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_abandoned_call_returns_soon_and_the_sink_lives_on() {
     let cluster = MockCluster::new(1).unwrap();
     cluster.create_topic("t", 1, 1).unwrap();
-    let config = Config {
-        bootstrap_servers: cluster.bootstrap_servers(),
-        ..Config::default()
-    };
+    let config = Config { bootstrap_servers: cluster.bootstrap_servers(), ..Config::default() };
     let sink = std::sync::Arc::new(KafkaSink::new(config, "test").unwrap());
-    assert_eq!(
-        acknowledged(&sink.publish(vec![outgoing(0, 0, "t")], &open()).await),
-        1
-    );
-    cluster
-        .broker_round_trip_time(1, Duration::from_secs(5))
-        .unwrap();
+    assert_eq!(acknowledged(&sink.publish(vec![outgoing(0, 0, "t")], &open()).await), 1);
+    cluster.broker_round_trip_time(1, Duration::from_secs(5)).unwrap();
     let call = {
         let sink = std::sync::Arc::clone(&sink);
         tokio::spawn(async move { sink.publish(vec![outgoing(0, 1, "t")], &open()).await })
@@ -195,21 +140,10 @@ async fn an_abandoned_call_returns_soon_and_the_sink_lives_on() {
     let started = Instant::now();
     sink.abandon();
     let receipts = call.await.unwrap();
-    assert!(
-        started.elapsed() < Duration::from_secs(1),
-        "{:?}",
-        started.elapsed()
-    );
-    assert_eq!(
-        unknown(&receipts[0]),
-        Some(Cause::ShuttingDown),
-        "{receipts:?}"
-    );
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    assert_eq!(unknown(&receipts[0]), Some(Cause::ShuttingDown), "{receipts:?}");
     cluster.broker_round_trip_time(1, Duration::ZERO).unwrap();
-    assert_eq!(
-        acknowledged(&sink.publish(vec![outgoing(0, 2, "t")], &open()).await),
-        1
-    );
+    assert_eq!(acknowledged(&sink.publish(vec![outgoing(0, 2, "t")], &open()).await), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -223,10 +157,7 @@ async fn missing_rights_close_the_topic_and_spare_the_others() {
     cluster.request_errors(RDKafkaApiKey::Produce, &denied);
     let records: Vec<_> = (0..10).map(|at| outgoing(at, at, "closed")).collect();
     let receipts = sink.publish(records, &open()).await;
-    let denied = receipts
-        .iter()
-        .filter(|it| refused(it) == Some(Cause::TopicUnauthorised))
-        .count();
+    let denied = receipts.iter().filter(|it| refused(it) == Some(Cause::TopicUnauthorised)).count();
     assert_eq!(denied, 10, "{receipts:?}");
     let records: Vec<_> = (0..10).map(|at| outgoing(at, at, "free")).collect();
     assert_eq!(acknowledged(&sink.publish(records, &open()).await), 10);
@@ -237,10 +168,7 @@ async fn missing_rights_close_the_topic_and_spare_the_others() {
 async fn passing_errors_are_retried_and_refuse_nothing() {
     let cluster = MockCluster::new(1).unwrap();
     cluster.create_topic("t", 1, 1).unwrap();
-    let config = Config {
-        bootstrap_servers: cluster.bootstrap_servers(),
-        ..Config::default()
-    };
+    let config = Config { bootstrap_servers: cluster.bootstrap_servers(), ..Config::default() };
     let sink = KafkaSink::new(config, "test").unwrap();
     cluster.request_errors(
         RDKafkaApiKey::Produce,

@@ -5,9 +5,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("the tests are a folder of the workspace")
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests are a folder of the workspace")
 }
 
 /// The `haulier` binary, built with the profile of the tests.
@@ -19,22 +17,13 @@ pub fn haulier() -> &'static Path {
     BINARY.get_or_init(|| {
         // The test binary stands in <target>/<profile>/deps.
         let own = std::env::current_exe().expect("a process has a path");
-        let profile = own
-            .ancestors()
-            .nth(2)
-            .expect("tests run from the target folder")
-            .to_owned();
+        let profile = own.ancestors().nth(2).expect("tests run from the target folder").to_owned();
         let mut build = Command::new(env!("CARGO"));
-        build
-            .current_dir(root())
-            .args(["build", "--quiet", "-p", "haulier"]);
+        build.current_dir(root()).args(["build", "--quiet", "-p", "haulier"]);
         if profile.ends_with("release") {
             build.arg("--release");
         }
-        assert!(
-            build.status().expect("cargo runs").success(),
-            "the host does not build"
-        );
+        assert!(build.status().expect("cargo runs").success(), "the host does not build");
         profile.join("haulier")
     })
 }
@@ -55,9 +44,7 @@ pub fn guest(name: &str) -> PathBuf {
             .expect("cargo runs");
         assert!(status.success(), "the guests do not build");
     });
-    let file = plugins
-        .join("target/wasm32-wasip2/release")
-        .join(format!("{name}.wasm"));
+    let file = plugins.join("target/wasm32-wasip2/release").join(format!("{name}.wasm"));
     assert!(file.is_file(), "there is no guest {}", file.display());
     file
 }

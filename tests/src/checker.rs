@@ -23,18 +23,15 @@ pub fn check(received: &[Received], keys: usize, first: usize, each: usize) -> V
     let mut by_key: BTreeMap<Vec<u8>, Vec<(i32, i64, usize)>> = BTreeMap::new();
     for one in received {
         let known = one.key.as_deref().and_then(|key| {
-            std::str::from_utf8(key)
-                .ok()?
-                .strip_prefix("key-")?
-                .parse::<usize>()
-                .ok()
+            std::str::from_utf8(key).ok()?.strip_prefix("key-")?.parse::<usize>().ok()
         });
         match (known, sequence(one)) {
             (Some(key), Some(seq)) if key < keys && (first..first + each).contains(&seq) => {
-                by_key
-                    .entry(one.key.clone().unwrap_or_default())
-                    .or_default()
-                    .push((one.partition, one.offset, seq));
+                by_key.entry(one.key.clone().unwrap_or_default()).or_default().push((
+                    one.partition,
+                    one.offset,
+                    seq,
+                ));
             }
             _ => verdict.phantom += 1,
         }
@@ -97,12 +94,7 @@ mod tests {
         ];
         assert_eq!(
             check(&bad, 2, 0, 2),
-            Verdict {
-                lost: 1,
-                repeated: 1,
-                out_of_order: 1,
-                phantom: 2
-            }
+            Verdict { lost: 1, repeated: 1, out_of_order: 1, phantom: 2 }
         );
     }
 }

@@ -22,11 +22,7 @@ pub fn unique(prefix: &str) -> String {
     let nanos = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.subsec_nanos());
-    format!(
-        "{prefix}_{}_{}_{nanos}",
-        std::process::id(),
-        NEXT.fetch_add(1, Ordering::Relaxed)
-    )
+    format!("{prefix}_{}_{}_{nanos}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 impl Database {
@@ -50,11 +46,8 @@ impl Database {
         let base = server.rsplit_once('/').expect("a URL has a path").0;
         let url = format!("{base}/{name}");
         let options = PgConnectOptions::from_str(&url).expect("a URL");
-        let pool = PgPoolOptions::new()
-            .max_connections(16)
-            .connect_with(options)
-            .await
-            .expect("connects");
+        let pool =
+            PgPoolOptions::new().max_connections(16).connect_with(options).await.expect("connects");
         Self { url, pool }
     }
 

@@ -65,10 +65,8 @@ pub async fn topic(partitions: i32, settings: &[(&str, &str)]) -> String {
 /// # Panics
 /// When the broker refuses.
 pub async fn create(name: &str, partitions: i32, settings: &[(&str, &str)]) {
-    let admin: AdminClient<DefaultClientContext> = ClientConfig::new()
-        .set("bootstrap.servers", address())
-        .create()
-        .expect("a client");
+    let admin: AdminClient<DefaultClientContext> =
+        ClientConfig::new().set("bootstrap.servers", address()).create().expect("a client");
     let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
     for (key, value) in settings {
         topic = topic.set(key, value);
@@ -106,10 +104,7 @@ pub async fn read(
 /// # Panics
 /// When the broker cannot be read.
 pub async fn read_count(topic: &str, count: usize) -> Vec<Received> {
-    read(topic, Duration::from_secs(60), move |received| {
-        received.len() >= count
-    })
-    .await;
+    read(topic, Duration::from_secs(60), move |received| received.len() >= count).await;
     read(topic, Duration::from_secs(2), |_| false).await
 }
 
@@ -124,15 +119,9 @@ fn read_blocking(
         .set("enable.auto.commit", "false")
         .create()
         .expect("a consumer");
-    let metadata = consumer
-        .fetch_metadata(Some(topic), Duration::from_secs(30))
-        .expect("metadata");
+    let metadata = consumer.fetch_metadata(Some(topic), Duration::from_secs(30)).expect("metadata");
     let mut assignment = TopicPartitionList::new();
-    for partition in metadata
-        .topics()
-        .iter()
-        .flat_map(|topic| topic.partitions())
-    {
+    for partition in metadata.topics().iter().flat_map(|topic| topic.partitions()) {
         assignment
             .add_partition_offset(topic, partition.id(), Offset::Beginning)
             .expect("a partition");

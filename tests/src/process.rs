@@ -29,11 +29,7 @@ pub struct Setup {
 impl Setup {
     /// A setup without plugins.
     pub fn new(config: impl Into<String>) -> Self {
-        Self {
-            config: config.into(),
-            guests: Vec::new(),
-            env: Vec::new(),
-        }
+        Self { config: config.into(), guests: Vec::new(), env: Vec::new() }
     }
 
     /// With a guest in the plugins folder.
@@ -105,11 +101,7 @@ impl Setup {
             .stderr(log)
             .spawn()
             .expect("haulier starts");
-        Haulier {
-            child,
-            folder,
-            admin,
-        }
+        Haulier { child, folder, admin }
     }
 }
 
@@ -128,11 +120,7 @@ impl Haulier {
             .args([format!("-{name}"), self.child.id().to_string()])
             .status()
             .expect("kill runs");
-        assert!(
-            sent.success(),
-            "no process to send {name} to: {}",
-            self.log()
-        );
+        assert!(sent.success(), "no process to send {name} to: {}", self.log());
     }
 
     /// Waits for the end of the process.
@@ -168,9 +156,7 @@ impl Haulier {
     /// GET on the admin port: status and body, or `None` while nothing answers.
     pub async fn get(&self, path: &str) -> Option<(u16, String)> {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.admin))
-            .await
-            .ok()?;
+        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.admin)).await.ok()?;
         let request =
             format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.ok()?;
@@ -198,11 +184,7 @@ impl Haulier {
             last.as_ref().is_some_and(|(code, _)| *code == status)
         })
         .await;
-        assert!(
-            reached,
-            "wanted /readyz {status}, last saw {last:?}\n{}",
-            self.log()
-        );
+        assert!(reached, "wanted /readyz {status}, last saw {last:?}\n{}", self.log());
         last.expect("an answer").1
     }
 

@@ -16,9 +16,7 @@ impl Proxy {
     /// # Panics
     /// When it cannot listen there.
     pub async fn delaying(address: &str, target: String, delay: Duration) -> Self {
-        let listener = TcpListener::bind(address)
-            .await
-            .expect("the proxy's port is free");
+        let listener = TcpListener::bind(address).await.expect("the proxy's port is free");
         Self(tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let target = target.clone();

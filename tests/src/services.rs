@@ -16,13 +16,7 @@ pub fn variable(name: &str) -> String {
 /// When it fails.
 pub fn control(words: &[&str]) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/services");
-    let status = std::process::Command::new(script)
-        .args(words)
-        .status()
-        .expect("tests/services runs");
-    assert!(
-        status.success(),
-        "tests/services {} failed",
-        words.join(" ")
-    );
+    let status =
+        std::process::Command::new(script).args(words).status().expect("tests/services runs");
+    assert!(status.success(), "tests/services {} failed", words.join(" "));
 }

@@ -72,10 +72,8 @@ impl Workload {
              SELECT $1, 'thing', 'key-' || k, 'thing.changed', $2, '{{\"seq\":{seq}}}' FROM unnest($3::int[]) k",
             self.table
         );
-        let keys: Vec<i32> = keys
-            .iter()
-            .map(|key| i32::try_from(*key).expect("few keys"))
-            .collect();
+        let keys: Vec<i32> =
+            keys.iter().map(|key| i32::try_from(*key).expect("few keys")).collect();
         sqlx::query(AssertSqlSafe(sql))
             .bind(&self.lane)
             .bind(&self.topic)

@@ -79,11 +79,7 @@ async fn healthz(State(state): State<AdminState>) -> Response {
 
 async fn readyz(State(state): State<AdminState>) -> Response {
     let reasons = state.health.ready();
-    let status = if reasons.is_empty() {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
-    };
+    let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let body = json!({ "ready": reasons.is_empty(), "reasons": reasons });
     let media_type = [(CONTENT_TYPE, "application/json")];
     (status, media_type, body.to_string()).into_response()
@@ -135,20 +131,12 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let told = Arc::new(Told::default());
-        let state = AdminState {
-            health: told.clone(),
-            metrics: Metrics::new(),
-        };
+        let state = AdminState { health: told.clone(), metrics: Metrics::new() };
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(serve(listener, state, async {
             let _ = stopped.await;
         }));
-        Admin {
-            address,
-            told,
-            stop,
-            task,
-        }
+        Admin { address, told, stop, task }
     }
 
     async fn request(address: SocketAddr, head: &str) -> String {
@@ -169,15 +157,9 @@ mod tests {
         assert!(answer.ends_with("ok\n"), "{answer}");
         let answer = ask("GET /readyz").await;
         assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
-        assert!(
-            answer.ends_with(r#"{"ready":true,"reasons":[]}"#),
-            "{answer}"
-        );
+        assert!(answer.ends_with(r#"{"ready":true,"reasons":[]}"#), "{answer}");
         let answer = ask("GET /metrics").await;
-        assert!(
-            answer.contains("content-type: application/openmetrics-text"),
-            "{answer}"
-        );
+        assert!(answer.contains("content-type: application/openmetrics-text"), "{answer}");
         assert!(answer.contains("haulier_plugin_troubles 0"), "{answer}");
         assert!(ask("GET /").await.starts_with("HTTP/1.1 404"));
         assert!(ask("GET /metrics/x").await.starts_with("HTTP/1.1 404"));
@@ -191,10 +173,7 @@ mod tests {
         *admin.told.ready.lock().unwrap() = vec!["plugin 'a' is \"bad\"".into()];
         let answer = request(admin.address, "GET /healthz").await;
         assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
-        assert!(
-            answer.contains("orders/default: the loop has ended"),
-            "{answer}"
-        );
+        assert!(answer.contains("orders/default: the loop has ended"), "{answer}");
         let answer = request(admin.address, "GET /readyz").await;
         assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
         let body = r#"{"ready":false,"reasons":["plugin 'a' is \"bad\""]}"#;
@@ -205,17 +184,12 @@ mod tests {
     async fn shutdown_ends_it_although_a_client_keeps_its_connection() {
         let admin = admin().await;
         let mut idle = TcpStream::connect(admin.address).await.unwrap();
-        idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-            .await
-            .unwrap();
+        idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
         let mut first = [0; 12];
         idle.read_exact(&mut first).await.unwrap();
         assert_eq!(&first, b"HTTP/1.1 200");
         admin.stop.send(()).unwrap();
-        timeout(Duration::from_secs(5), admin.task)
-            .await
-            .unwrap()
-            .unwrap();
+        timeout(Duration::from_secs(5), admin.task).await.unwrap().unwrap();
         assert!(TcpStream::connect(admin.address).await.is_err());
     }
 

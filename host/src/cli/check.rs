@@ -62,9 +62,7 @@ pub async fn check(config: &Config, args: &CheckArgs) -> anyhow::Result<Exit> {
     };
     for source in app::sources(config)? {
         let looked = source.store.check().await;
-        let looked = looked
-            .map(|()| "its tables are there")
-            .map_err(|error| chain(&error));
+        let looked = looked.map(|()| "its tables are there").map_err(|error| chain(&error));
         say(&format!("source {}", source.settings.name), looked)?;
         source.store.close().await;
     }
@@ -73,34 +71,21 @@ pub async fn check(config: &Config, args: &CheckArgs) -> anyhow::Result<Exit> {
             Ok(sink) => sink.ready().await.map_err(|failure| failure.to_string()),
             Err(error) => Err(chain(&error)),
         };
-        say(
-            &format!("sink {}", settings.name),
-            ready.map(|()| "it answers"),
-        )?;
+        say(&format!("sink {}", settings.name), ready.map(|()| "it answers"))?;
     }
     let plugins = app::plugins(config).await?;
     for stamp in plugins.stamps() {
-        say(
-            &format!("plugin {}", stamp.name),
-            Ok(&format!("version {}", stamp.version)),
-        )?;
+        say(&format!("plugin {}", stamp.name), Ok(&format!("version {}", stamp.version)))?;
     }
     for trouble in app::plugin_troubles(&plugins, &config.routes) {
         say("plugins", Err(trouble))?;
     }
-    Ok(if troubles == 0 {
-        Exit::Success
-    } else {
-        Exit::Unavailable
-    })
+    Ok(if troubles == 0 { Exit::Success } else { Exit::Unavailable })
 }
 
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
-    causes
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn lane_line(name: &LaneName, lane: &LaneSettings) -> String {

@@ -18,10 +18,7 @@ pub async fn migrate(mut config: Config, args: &MigrateArgs) -> anyhow::Result<E
         && config.source(wanted).is_none()
     {
         let known: Vec<&str> = config.sources.iter().map(|source| &*source.name).collect();
-        anyhow::bail!(
-            "there is no source '{wanted}'; there are {}",
-            known.join(", ")
-        );
+        anyhow::bail!("there is no source '{wanted}'; there are {}", known.join(", "));
     }
     if let Some(payload_type) = args.payload_type {
         for source in &mut config.sources {
@@ -31,11 +28,7 @@ pub async fn migrate(mut config: Config, args: &MigrateArgs) -> anyhow::Result<E
     let mut out = std::io::stdout();
     for source in app::sources(&config)? {
         let name = &source.settings.name;
-        if args
-            .source
-            .as_ref()
-            .is_some_and(|wanted| **wanted != **name)
-        {
+        if args.source.as_ref().is_some_and(|wanted| **wanted != **name) {
             continue;
         }
         if args.print {
@@ -43,11 +36,7 @@ pub async fn migrate(mut config: Config, args: &MigrateArgs) -> anyhow::Result<E
             continue;
         }
         match source.store.migrate().await {
-            Ok(()) => writeln!(
-                out,
-                "source {name}: table {} is ready",
-                source.settings.table
-            )?,
+            Ok(()) => writeln!(out, "source {name}: table {} is ready", source.settings.table)?,
             Err(error @ StoreError::Unavailable { .. }) => {
                 eprint(&error.into());
                 return Ok(Exit::Unavailable);

@@ -26,13 +26,7 @@ pub use self::run::run;
 #[command(name = "haulier", version, disable_help_subcommand = true)]
 pub struct Args {
     /// The settings file; haulier.toml of the current folder if it is there
-    #[arg(
-        long,
-        short,
-        global = true,
-        env = "HAULIER_CONFIG",
-        value_name = "FILE"
-    )]
+    #[arg(long, short, global = true, env = "HAULIER_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
@@ -74,12 +68,8 @@ pub struct CheckArgs {
 
 impl ValueEnum for PayloadType {
     fn value_variants<'a>() -> &'a [Self] {
-        const VARIANTS: [PayloadType; 4] = [
-            PayloadType::Json,
-            PayloadType::Jsonb,
-            PayloadType::Text,
-            PayloadType::Bytea,
-        ];
+        const VARIANTS: [PayloadType; 4] =
+            [PayloadType::Json, PayloadType::Jsonb, PayloadType::Text, PayloadType::Bytea];
         &VARIANTS
     }
 
@@ -185,11 +175,7 @@ mod tests {
         assert_eq!(args.command, Command::Migrate(migrate));
         let args = parse("haulier check --offline").unwrap();
         assert_eq!(args.command, Command::Check(CheckArgs { offline: true }));
-        for wrong in [
-            "haulier",
-            "haulier fly",
-            "haulier migrate --payload-type xml",
-        ] {
+        for wrong in ["haulier", "haulier fly", "haulier migrate --payload-type xml"] {
             let error = parse(wrong).unwrap_err();
             assert_eq!(error.exit_code(), i32::from(Exit::Usage as u8), "{wrong}");
         }

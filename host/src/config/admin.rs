@@ -70,36 +70,25 @@ impl AdminSettings {
             }),
         };
         let ready_stall = section.duration("ready_stall", READY_STALL, DEFAULT_READY_STALL);
-        Self {
-            listen,
-            ready_stall,
-        }
+        Self { listen, ready_stall }
     }
 }
 
 impl LogSettings {
     pub(super) fn read(section: &Section<'_>) -> Self {
-        let level = section
-            .string("level")
-            .unwrap_or_else(|| DEFAULT_LEVEL.to_owned());
+        let level = section.string("level").unwrap_or_else(|| DEFAULT_LEVEL.to_owned());
         if let Err(message) = check_level(&level) {
             section.error_suggesting("level", message, closest(&level, LEVELS));
         }
         let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
-        Self {
-            format: section.choice("format", &formats, LogFormat::Text),
-            level,
-        }
+        Self { format: section.choice("format", &formats, LogFormat::Text), level }
     }
 }
 
 impl RelaySettings {
     pub(super) fn read(section: &Section<'_>) -> Self {
         let instance = section.string("instance").unwrap_or_else(|| {
-            let host = section
-                .variable("HOSTNAME")
-                .map(str::to_owned)
-                .or_else(host_name);
+            let host = section.variable("HOSTNAME").map(str::to_owned).or_else(host_name);
             let host = host.unwrap_or_else(|| "haulier".to_owned());
             let host: String = host.chars().take(MAX_INSTANCE_CHARS / 2).collect();
             format!("{host}-{}", std::process::id())
@@ -111,19 +100,14 @@ impl RelaySettings {
                 format!("must have 1 to {MAX_INSTANCE_CHARS} characters, none of them invisible"),
             );
         }
-        Self {
-            instance,
-            grace: section.duration("grace", GRACE, DEFAULT_GRACE),
-        }
+        Self { instance, grace: section.duration("grace", GRACE, DEFAULT_GRACE) }
     }
 }
 
 /// The machine's name, where the system says it in a file.
 fn host_name() -> Option<String> {
     let files = ["/proc/sys/kernel/hostname", "/etc/hostname"];
-    let name = files
-        .iter()
-        .find_map(|file| std::fs::read_to_string(file).ok())?;
+    let name = files.iter().find_map(|file| std::fs::read_to_string(file).ok())?;
     let name = name.trim();
     (!name.is_empty()).then(|| name.to_owned())
 }

@@ -62,10 +62,8 @@ impl LaneSettings {
         section: &Section<'_>,
         around: &Surroundings<'_>,
     ) -> Option<Self> {
-        let modes = [
-            ("pipelined", PublishMode::Pipelined),
-            ("per_key_sync", PublishMode::PerKeySync),
-        ];
+        let modes =
+            [("pipelined", PublishMode::Pipelined), ("per_key_sync", PublishMode::PerKeySync)];
         let sources = read_sources(section, around.source_names);
         let publish = section.choice("publish", &modes, PublishMode::default());
         let config = read_config(section);
@@ -76,23 +74,13 @@ impl LaneSettings {
             .find(|known| *known.name == *sink)
             .and_then(SinkSettings::publish_timeout);
         check_lease(section, &config, &sink, timeout);
-        Some(Self {
-            name: name.into(),
-            sources,
-            sink: sink.into(),
-            publish,
-            config,
-        })
+        Some(Self { name: name.into(), sources, sink: sink.into(), publish, config })
     }
 }
 
 fn read_config(section: &Section<'_>) -> LaneConfig {
     let normal = LaneConfig::default();
-    let orders = [
-        ("key", Ordering::Key),
-        ("none", Ordering::None),
-        ("total", Ordering::Total),
-    ];
+    let orders = [("key", Ordering::Key), ("none", Ordering::None), ("total", Ordering::Total)];
     LaneConfig {
         ordering: section.choice("ordering", &orders, normal.ordering),
         batch_rows: section.integer("batch_rows", BATCH_ROWS, normal.batch_rows),
@@ -114,15 +102,8 @@ fn read_retry(section: &Section<'_>) -> RetryPolicy {
         on_failed: section.choice("on_failed", &policies, normal.on_failed),
     };
     if policy.first_backoff > policy.max_backoff {
-        let key = if section.has("first_backoff") {
-            "first_backoff"
-        } else {
-            "max_backoff"
-        };
-        let (first, max) = (
-            show_duration(policy.first_backoff),
-            show_duration(policy.max_backoff),
-        );
+        let key = if section.has("first_backoff") { "first_backoff" } else { "max_backoff" };
+        let (first, max) = (show_duration(policy.first_backoff), show_duration(policy.max_backoff));
         let message =
             format!("first_backoff ({first}) must not be longer than max_backoff ({max})");
         section.error(key, message);

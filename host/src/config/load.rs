@@ -49,11 +49,7 @@ pub fn load(
         Err(problem) if problem.absent && path.is_none() => None,
         Err(problem) => {
             let place = Place::Document(name.as_str().into());
-            return Err(Problems::new(vec![Problem::error(
-                place,
-                "",
-                problem.message,
-            )]));
+            return Err(Problems::new(vec![Problem::error(place, "", problem.message)]));
         }
     };
     if text.is_none() && !Settings::any_override(&environment) {
@@ -104,17 +100,9 @@ fn read(path: &Path) -> Result<String, Unreadable> {
         };
         return Err(Unreadable { absent, message });
     }
-    let refuse = |message: String| {
-        Err(Unreadable {
-            absent: false,
-            message,
-        })
-    };
+    let refuse = |message: String| Err(Unreadable { absent: false, message });
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_FILE_BYTES {
-        return refuse(format!(
-            "the file is larger than {} MiB",
-            MAX_FILE_BYTES >> 20
-        ));
+        return refuse(format!("the file is larger than {} MiB", MAX_FILE_BYTES >> 20));
     }
     String::from_utf8(bytes).or_else(|error| {
         let valid = error.utf8_error().valid_up_to();
@@ -167,11 +155,7 @@ mod tests {
     }
 
     fn parse(text: &str, variables: &[(&str, &str)]) -> Result<Config, Problems> {
-        let document = Document {
-            name: "h.toml",
-            folder: Path::new("conf"),
-            text,
-        };
+        let document = Document { name: "h.toml", folder: Path::new("conf"), text };
         assemble(Some(document), environment(variables))
     }
 
@@ -260,10 +244,8 @@ instance = "pod-1"
 grace = "5s"
 "#;
 
-    const SECRETS: [(&str, &str); 2] = [
-        ("DATABASE_URL", "postgres://u:MARKER@h/d?sslmode=require"),
-        ("KAFKA_PASSWORD", "MARKER"),
-    ];
+    const SECRETS: [(&str, &str); 2] =
+        [("DATABASE_URL", "postgres://u:MARKER@h/d?sslmode=require"), ("KAFKA_PASSWORD", "MARKER")];
 
     #[test]
     fn every_setting_arrives() {
@@ -273,10 +255,7 @@ grace = "5s"
         assert_eq!(source.url.expose(), SECRETS[0].1);
         assert_eq!((source.table.as_str(), source.shards), ("app.outbox", 16));
         assert_eq!(source.payload_type, PayloadType::Bytea);
-        assert_eq!(
-            (source.settle, source.pooler),
-            (Settle::Mark, Pooler::Transaction)
-        );
+        assert_eq!((source.settle, source.pooler), (Settle::Mark, Pooler::Transaction));
         let retention = Retention {
             age: Duration::from_secs(7 * 86_400),
             interval: Duration::from_secs(60),
@@ -287,19 +266,10 @@ grace = "5s"
 
         let [(name, lane)] = config.lane_names().collect::<Vec<_>>().try_into().unwrap();
         assert_eq!(name.to_string(), "orders/default");
-        assert_eq!(
-            (&*lane.sink, lane.publish),
-            ("main", PublishMode::PerKeySync)
-        );
+        assert_eq!((&*lane.sink, lane.publish), ("main", PublishMode::PerKeySync));
         assert_eq!(lane.config.ordering, Ordering::Total);
-        assert_eq!(
-            (lane.config.batch_rows, lane.config.batch_bytes),
-            (10, 1 << 20)
-        );
-        assert_eq!(
-            (lane.config.in_flight, lane.config.lease),
-            (2, Duration::from_secs(30))
-        );
+        assert_eq!((lane.config.batch_rows, lane.config.batch_bytes), (10, 1 << 20));
+        assert_eq!((lane.config.in_flight, lane.config.lease), (2, Duration::from_secs(30)));
         assert_eq!(lane.config.retry.max_attempts, 3);
         assert_eq!(lane.config.retry.on_failed, OnFailed::HaltKey);
 
@@ -309,9 +279,8 @@ grace = "5s"
         assert_eq!(kafka.bootstrap_servers, "localhost:9092");
         assert_eq!(kafka.max_record_bytes, 1_000_000);
         let options = kafka.librdkafka.iter();
-        let options: Vec<_> = options
-            .map(|(name, value)| (name.as_str(), value.expose()))
-            .collect();
+        let options: Vec<_> =
+            options.map(|(name, value)| (name.as_str(), value.expose())).collect();
         let expected = [
             ("enable.ssl.certificate.verification", "true"),
             ("linger.ms", "5"),
@@ -323,24 +292,14 @@ grace = "5s"
         assert_eq!(config.plugin_host.workers, 3);
         let plugin = &config.plugins[0];
         let settings = r#"{"currency":"EUR","nested":[1,{"a":true}]}"#;
-        assert_eq!(
-            (&*plugin.name, plugin.settings.expose()),
-            ("order-events", settings)
-        );
-        assert_eq!(
-            (plugin.limits.memory, plugin.limits.fan_out),
-            (64 << 20, 100)
-        );
+        assert_eq!((&*plugin.name, plugin.settings.expose()), ("order-events", settings));
+        assert_eq!((plugin.limits.memory, plugin.limits.fan_out), (64 << 20, 100));
 
         let routes: Vec<_> = config.routes.iter().collect();
         assert_eq!(routes[0].patterns.len(), 2);
         assert_eq!(routes[0].plugin.as_deref(), Some("order-events"));
         assert_eq!(routes[1].key, Some(KeyRule::Pointer("/customer/id".into())));
-        let headers: Vec<_> = routes[1]
-            .headers
-            .iter()
-            .map(|header| &*header.name)
-            .collect();
+        let headers: Vec<_> = routes[1].headers.iter().map(|header| &*header.name).collect();
         assert_eq!(headers, ["X-Env", "A"]);
         assert_eq!(config.admin.listen, None);
         assert_eq!(config.log.format, LogFormat::Json);
@@ -352,19 +311,11 @@ grace = "5s"
     fn the_minimal_example_is_enough() {
         let config = parse(MINIMAL, &SECRETS).unwrap();
         assert_eq!(config.warnings.iter().count(), 0);
-        let lanes: Vec<_> = config
-            .lane_names()
-            .map(|(name, _)| name.to_string())
-            .collect();
+        let lanes: Vec<_> = config.lane_names().map(|(name, _)| name.to_string()).collect();
         assert_eq!(lanes, ["main/default"]);
         assert_eq!(config.lanes[0].config, crate::relay::LaneConfig::default());
         assert_eq!(config.admin.listen.unwrap().to_string(), "127.0.0.1:9464");
-        assert!(
-            config
-                .relay
-                .instance
-                .ends_with(&std::process::id().to_string())
-        );
+        assert!(config.relay.instance.ends_with(&std::process::id().to_string()));
     }
 
     #[test]
@@ -435,10 +386,7 @@ grace = 20
         ];
         assert_eq!(found.len(), expected.len(), "{found:#?}");
         for (found, expected) in found.iter().zip(expected) {
-            assert!(
-                found.starts_with(&format!("h.toml:{expected}")),
-                "{found}\n{expected}"
-            );
+            assert!(found.starts_with(&format!("h.toml:{expected}")), "{found}\n{expected}");
             assert!(!found.contains("MARKER"), "{found}");
         }
     }
@@ -450,14 +398,8 @@ grace = 20
                 "[lanes.default]\nlease = \"19s\"\n",
                 "7:9: lanes.default.lease: a lease of 19s is too short",
             ),
-            (
-                "[lanes.x]\n",
-                "6:2: warning: lanes: there is no lane 'default'",
-            ),
-            (
-                "[lanes.default]\nsources = []\n",
-                "7:11: lanes.default.sources: is empty",
-            ),
+            ("[lanes.x]\n", "6:2: warning: lanes: there is no lane 'default'"),
+            ("[lanes.default]\nsources = []\n", "7:11: lanes.default.sources: is empty"),
             (
                 "[lanes.default]\nsources = [\"a\", \"a\"]\n",
                 "7:11: lanes.default.sources: names 'a' twice",
@@ -490,10 +432,7 @@ grace = 20
                 "[sinks.s]\ntype = \"rabbit\"\nhost = 1\n[lanes.default]\nsink = \"k\"\n",
                 "7:8: sinks.s.type: \"rabbit\" is none of",
             ),
-            (
-                "[[routes]]\nevent_type = \"x\"\n",
-                "6:1: routes[0]: does nothing",
-            ),
+            ("[[routes]]\nevent_type = \"x\"\n", "6:1: routes[0]: does nothing"),
             (
                 "[[routes]]\nevent_type = []\ntopic = \"t\"\n",
                 "7:14: routes[0].event_type: is empty",
@@ -549,9 +488,7 @@ grace = 20
         assert_eq!(config.lanes[0].config.batch_rows, 5);
         assert_eq!(config.sources[0].url.expose(), SECRETS[0].1);
         assert_eq!(config.routes.iter().next().unwrap().patterns.len(), 2);
-        let SinkKind::Kafka(kafka) = &config.sinks[0].kind else {
-            panic!("not kafka")
-        };
+        let SinkKind::Kafka(kafka) = &config.sinks[0].kind else { panic!("not kafka") };
         assert_eq!(kafka.bootstrap_servers, "a:1,b:2");
         assert_eq!(kafka.librdkafka["sasl.password"].expose(), "MARKER");
     }
@@ -560,10 +497,7 @@ grace = 20
     fn without_anything_a_minimal_example_is_shown() {
         let problems = load(None, environment(&[("PATH", "/bin")]).into_iter()).unwrap_err();
         let text = problems.to_string();
-        assert!(
-            text.starts_with("haulier.toml: there are no settings"),
-            "{text}"
-        );
+        assert!(text.starts_with("haulier.toml: there are no settings"), "{text}");
         assert!(text.contains("[sources.main]"), "{text}");
     }
 
@@ -580,21 +514,12 @@ grace = 20
 
         let path = folder.write("bad.toml", &text.replace("\"url\"", "\"absent\""));
         let message = load(Some(&path), none()).unwrap_err().to_string();
-        assert!(
-            message.contains("bad.toml:2:7: sources.a.url: the file "),
-            "{message}"
-        );
-        assert!(
-            message.contains("cannot be read: No such file"),
-            "{message}"
-        );
+        assert!(message.contains("bad.toml:2:7: sources.a.url: the file "), "{message}");
+        assert!(message.contains("cannot be read: No such file"), "{message}");
 
         let absent = folder.0.join("absent.toml");
         let message = load(Some(&absent), none()).unwrap_err().to_string();
-        assert!(
-            message.contains("absent.toml: there is no such file: create it"),
-            "{message}"
-        );
+        assert!(message.contains("absent.toml: there is no such file: create it"), "{message}");
         let message = load(Some(&folder.0), none()).unwrap_err().to_string();
         assert!(message.contains("the file cannot be read"), "{message}");
         let path = folder.0.join("latin1.toml");
@@ -639,9 +564,8 @@ grace = 20
                     [plugins.p]\nsettings = { token = \"MARKER\" }\n\
                     [[routes]]\nevent_type = \"*\"\ntopic = \"t\"\n";
         assert!(!everything(text, &[]).contains("MARKER"));
-        let pieces = [
-            "", "\"", "'", "[", "]", "=", "\n", "{", "}", ".", ",", "\\", "x", "#", "\"\"\"",
-        ];
+        let pieces =
+            ["", "\"", "'", "[", "]", "=", "\n", "{", "}", ".", ",", "\\", "x", "#", "\"\"\""];
         let inside = |at: usize| {
             let mut markers = text.match_indices("MARKER");
             markers.any(|(start, marker)| start < at && at < start + marker.len())
@@ -692,10 +616,7 @@ grace = 20
                 let shown = everything(FULL, &variables);
                 // A variable's name may be shown, and such a value has been given as a name.
                 let named = name.ends_with("__ENV") && value == "MARKER";
-                assert!(
-                    named || !shown.contains("MARKER"),
-                    "{name}={value}\n{shown}"
-                );
+                assert!(named || !shown.contains("MARKER"), "{name}={value}\n{shown}");
             }
         }
     }

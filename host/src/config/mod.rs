@@ -57,10 +57,7 @@ impl Config {
     pub fn lane_names(&self) -> impl Iterator<Item = (LaneName, &LaneSettings)> {
         self.lanes.iter().flat_map(|lane| {
             lane.sources.iter().map(move |source| {
-                let name = LaneName {
-                    source: source.clone(),
-                    lane: lane.name.clone(),
-                };
+                let name = LaneName { source: source.clone(), lane: lane.name.clone() };
                 (name, lane)
             })
         })
@@ -80,11 +77,8 @@ impl Config {
     fn read(root: Section<'_>) -> Self {
         let (source_names, sources) = read_sources(&root);
         let (sink_names, sinks) = read_sinks(&root);
-        let around = Surroundings {
-            source_names: &source_names,
-            sink_names: &sink_names,
-            sinks: &sinks,
-        };
+        let around =
+            Surroundings { source_names: &source_names, sink_names: &sink_names, sinks: &sinks };
         let config = Self {
             lanes: read_lanes(&root, &around),
             plugin_host: read_section(&root, "plugin_host", PluginHostSettings::read),
@@ -112,10 +106,7 @@ fn read_section<T>(root: &Section<'_>, key: &str, read: impl FnOnce(&Section<'_>
 fn read_sources(root: &Section<'_>) -> (Vec<String>, Vec<SourceSettings>) {
     let sections = root.tables("sources");
     if sections.is_empty() {
-        root.missing(
-            "sources",
-            "at least one source is needed, write [sources.main]",
-        );
+        root.missing("sources", "at least one source is needed, write [sources.main]");
     }
     let mut names = Vec::new();
     let mut sources: Vec<SourceSettings> = Vec::new();

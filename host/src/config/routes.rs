@@ -36,26 +36,16 @@ fn read_route(section: &Section<'_>) -> Route {
     }
     let plugin = section.string("plugin");
     if plugin.as_deref().is_some_and(|name| name.trim().is_empty()) {
-        section.error(
-            "plugin",
-            "is empty; leave it out for a route without plugin",
-        );
+        section.error("plugin", "is empty; leave it out for a route without plugin");
     }
     let route = Route {
-        patterns: patterns
-            .unwrap_or_default()
-            .into_iter()
-            .map(Pattern::new)
-            .collect(),
+        patterns: patterns.unwrap_or_default().into_iter().map(Pattern::new).collect(),
         plugin,
         topic: read_topic(section),
         key: read_key(section),
         headers: read_headers(section),
     };
-    if !["plugin", "topic", "key", "headers"]
-        .iter()
-        .any(|key| section.has(key))
-    {
+    if !["plugin", "topic", "key", "headers"].iter().any(|key| section.has(key)) {
         section.whole_error("does nothing: give it a plugin, a topic, a key or headers");
     }
     route
@@ -63,9 +53,8 @@ fn read_route(section: &Section<'_>) -> Route {
 
 fn read_topic(section: &Section<'_>) -> Option<TopicTemplate> {
     let topic = section.string("topic")?;
-    let template = TopicTemplate::parse(&topic)
-        .map_err(|message| section.error("topic", message))
-        .ok()?;
+    let template =
+        TopicTemplate::parse(&topic).map_err(|message| section.error("topic", message)).ok()?;
     if let Some(problem) = template.as_constant().and_then(illegal_topic) {
         section.error("topic", problem);
     }
@@ -117,10 +106,7 @@ fn read_headers(section: &Section<'_>) -> Vec<Header> {
     if headers.iter().any(|(name, _)| name.is_empty()) {
         section.error("headers", "a header's name cannot be empty");
     }
-    headers
-        .into_iter()
-        .map(|(name, value)| Header::text(name, value))
-        .collect()
+    headers.into_iter().map(|(name, value)| Header::text(name, value)).collect()
 }
 
 fn warn_if_unreachable(section: &Section<'_>, route: &Route, earlier: &[Route]) {
@@ -128,10 +114,7 @@ fn warn_if_unreachable(section: &Section<'_>, route: &Route, earlier: &[Route]) 
     // stars take in place of the other's stars, they take in place of anything.
     let taken_by = |pattern: &Pattern| {
         earlier.iter().position(|earlier| {
-            earlier
-                .patterns
-                .iter()
-                .any(|other| other.matches(pattern.as_str()))
+            earlier.patterns.iter().any(|other| other.matches(pattern.as_str()))
         })
     };
     let takers: Option<Vec<usize>> = route.patterns.iter().map(taken_by).collect();

@@ -84,10 +84,7 @@ impl SinkSettings {
             None => KafkaSettings::read(&section).map(SinkKind::Kafka),
         };
         section.finish();
-        Some(Self {
-            name: name.into(),
-            kind: kind?,
-        })
+        Some(Self { name: name.into(), kind: kind? })
     }
 }
 
@@ -99,22 +96,13 @@ impl KafkaSettings {
         }
         let servers = section.strings("bootstrap_servers");
         let blank = |server: &String| server.trim().is_empty();
-        if servers
-            .as_ref()
-            .is_some_and(|servers| servers.is_empty() || servers.iter().any(blank))
-        {
-            section.error(
-                "bootstrap_servers",
-                format!("is empty; an example is {EXAMPLE}"),
-            );
+        if servers.as_ref().is_some_and(|servers| servers.is_empty() || servers.iter().any(blank)) {
+            section.error("bootstrap_servers", format!("is empty; an example is {EXAMPLE}"));
         }
         let publish_timeout =
             section.duration("publish_timeout", PUBLISH_TIMEOUT, DEFAULT_PUBLISH_TIMEOUT);
-        let max_record_bytes = section.size(
-            "max_record_bytes",
-            MAX_RECORD_BYTES,
-            DEFAULT_MAX_RECORD_BYTES,
-        );
+        let max_record_bytes =
+            section.size("max_record_bytes", MAX_RECORD_BYTES, DEFAULT_MAX_RECORD_BYTES);
         let librdkafka = section.options("librdkafka");
         let settings = Self {
             bootstrap_servers: servers?.join(","),

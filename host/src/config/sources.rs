@@ -33,14 +33,7 @@ const RETENTION_BATCH: RangeInclusive<usize> = 1..=100_000;
 const DAY: u64 = 86_400;
 
 /// The values of `sslmode` in a PostgreSQL URL.
-const SSL_MODES: [&str; 6] = [
-    "disable",
-    "allow",
-    "prefer",
-    "require",
-    "verify-ca",
-    "verify-full",
-];
+const SSL_MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
 
 const URL_EXAMPLE: &str = "{ env = \"DATABASE_URL\" }";
 
@@ -95,9 +88,7 @@ impl SourceSettings {
         if let Some(Err(message)) = url.as_ref().map(|url| check_url(url.expose())) {
             section.error("url", message);
         }
-        let table = section
-            .string("table")
-            .unwrap_or_else(|| DEFAULT_TABLE.to_owned());
+        let table = section.string("table").unwrap_or_else(|| DEFAULT_TABLE.to_owned());
         if let Err(message) = check_table_name(&table) {
             section.error("table", message);
         }
@@ -106,10 +97,7 @@ impl SourceSettings {
             &[("delete", Settle::Delete), ("mark", Settle::Mark)],
             Settle::default(),
         );
-        let poolers = [
-            ("session", Pooler::Session),
-            ("transaction", Pooler::Transaction),
-        ];
+        let poolers = [("session", Pooler::Session), ("transaction", Pooler::Transaction)];
         let shards = section.integer("shards", SHARDS, DEFAULT_SHARDS);
         let payload_type =
             section.choice("payload_type", &PayloadType::ALL, PayloadType::default());
@@ -152,10 +140,7 @@ fn read_retention(section: &Section<'_>, settle: Settle) -> Option<Retention> {
                 "only has a meaning with settle = \"mark\": with \"delete\" no published row stays",
             );
         } else if !section.has("retention") {
-            section.error(
-                key,
-                "only has a meaning with retention, such as retention = \"7d\"",
-            );
+            section.error(key, "only has a meaning with retention, such as retention = \"7d\"");
         }
     }
     age.map(|_| retention)
@@ -210,10 +195,7 @@ mod tests {
             ("MARKER", "not a database URL"),
             ("mysql://u:MARKER@h/db", "MySQL"),
             ("MARKER://x", "not a PostgreSQL URL"),
-            (
-                "postgres://u:MARKER@h/db?sslmode=verify_full",
-                "did you mean 'verify-full'",
-            ),
+            ("postgres://u:MARKER@h/db?sslmode=verify_full", "did you mean 'verify-full'"),
             ("postgres://u:p@h/db?sslmode=MARKER", "unknown sslmode"),
         ] {
             let message = check_url(bad).unwrap_err();

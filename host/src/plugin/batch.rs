@@ -91,14 +91,8 @@ pub(super) async fn decide<C: Caller>(
         unavailable: None,
     };
     // The last is taken first.
-    let mut todo: Vec<Part> = parts
-        .into_iter()
-        .rev()
-        .map(|events| Part {
-            events,
-            want: Want::Any,
-        })
-        .collect();
+    let mut todo: Vec<Part> =
+        parts.into_iter().rev().map(|events| Part { events, want: Want::Any }).collect();
     while let Some(part) = todo.pop() {
         if search.is_over() {
             break;
@@ -140,10 +134,7 @@ impl Search {
         if let [event] = events[..] {
             if !fresh {
                 // It may be the instance that is broken by what it did before.
-                return vec![Part {
-                    events,
-                    want: Want::Fresh,
-                }];
+                return vec![Part { events, want: Want::Fresh }];
             }
             self.verdicts[event] = Some(Err(Failure::new(cause, message)));
             return Vec::new();
@@ -162,10 +153,7 @@ impl Search {
         [after, before]
             .into_iter()
             .filter(|events| !events.is_empty())
-            .map(|events| Part {
-                events,
-                want: Want::Fresh,
-            })
+            .map(|events| Part { events, want: Want::Fresh })
             .collect()
     }
 
@@ -189,11 +177,7 @@ impl Search {
         events: &[usize],
         want: Want,
     ) -> Option<(Cause, String, Option<usize>, bool)> {
-        let Reply {
-            result,
-            used,
-            fresh,
-        } = caller.call(events, want).await;
+        let Reply { result, used, fresh } = caller.call(events, want).await;
         if self.last_fault.is_some() {
             self.time_left = self.time_left.saturating_sub(used);
         }
@@ -205,11 +189,7 @@ impl Search {
                 }
                 None
             }
-            Err(Fault::Guest {
-                cause,
-                message,
-                entered,
-            }) => {
+            Err(Fault::Guest { cause, message, entered }) => {
                 self.last_fault = Some(message.clone());
                 Some((cause, message, entered, fresh))
             }

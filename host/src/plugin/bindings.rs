@@ -4,14 +4,7 @@
 //! borrowed: an event is copied once, into the guest's memory.
 
 // The macro's output is not ours to mend; its `unsafe` blocks are wasmtime's typed calls.
-#![allow(
-    unsafe_code,
-    unreachable_pub,
-    unused,
-    missing_docs,
-    clippy::all,
-    clippy::unwrap_used
-)]
+#![allow(unsafe_code, unreachable_pub, unused, missing_docs, clippy::all, clippy::unwrap_used)]
 
 wasmtime::component::bindgen!({
     world: "haulier:relay/plugin",

@@ -4,6 +4,7 @@
 //! reads files or environment.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
@@ -36,21 +37,15 @@ impl Default for Config {
 impl Config {
     /// The limits of the plugin of that name.
     pub(crate) fn limits_of(&self, plugin: &str) -> &Limits {
-        self.plugins
-            .get(plugin)
-            .map_or(&self.limits, |plugin| &plugin.limits)
+        self.plugins.get(plugin).map_or(&self.limits, |plugin| &plugin.limits)
     }
 
     /// Limits under which no configured plugin would be refused: a file must be read and asked for
     /// its name before it is known which limits are its own.
     pub(crate) fn widest_limits(&self) -> Limits {
         let mut widest = self.limits.clone();
-        for Limits {
-            configure_deadline,
-            memory,
-            file_size,
-            ..
-        } in self.plugins.values().map(|plugin| &plugin.limits)
+        for Limits { configure_deadline, memory, file_size, .. } in
+            self.plugins.values().map(|plugin| &plugin.limits)
         {
             widest.configure_deadline = widest.configure_deadline.max(*configure_deadline);
             widest.memory = widest.memory.max(*memory);
@@ -61,7 +56,7 @@ impl Config {
 }
 
 /// What an operator says about one plugin.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct PluginConfig {
     /// Handed to the plugin's `configure` as JSON. Must be an object.
     pub settings: serde_json::Value,
@@ -71,10 +66,14 @@ pub struct PluginConfig {
 
 impl Default for PluginConfig {
     fn default() -> Self {
-        Self {
-            settings: serde_json::json!({}),
-            limits: Limits::default(),
-        }
+        Self { settings: serde_json::json!({}), limits: Limits::default() }
+    }
+}
+
+impl fmt::Debug for PluginConfig {
+    /// Without the settings: people put tokens there.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PluginConfig").field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 
@@ -126,15 +125,12 @@ impl Limits {
     /// How long a batch of `events` events may compute.
     pub(crate) fn batch_deadline(&self, events: usize) -> Duration {
         let events = u32::try_from(events).unwrap_or(u32::MAX);
-        self.batch_deadline_min
-            .max(self.event_deadline.saturating_mul(events))
+        self.batch_deadline_min.max(self.event_deadline.saturating_mul(events))
     }
 
     /// How many bytes may come back for `input` bytes.
     pub(crate) fn output(&self, input: usize) -> usize {
-        input
-            .saturating_mul(self.output_factor)
-            .saturating_add(self.output_base)
+        input.saturating_mul(self.output_factor).saturating_add(self.output_base)
     }
 
     /// The most bytes that are handed over in one call. The guest holds the events while it makes

@@ -36,21 +36,9 @@ impl Input {
             aggregate_type: event.aggregate_type.clone(),
             aggregate_id: event.aggregate_id.clone().unwrap_or_default(),
             event_type: event.event_type.clone(),
-            headers: if needs.headers {
-                event.headers.clone()
-            } else {
-                Vec::new()
-            },
-            payload: if needs.payload {
-                event.payload.clone()
-            } else {
-                None
-            },
-            attributes: if needs.attributes {
-                attributes(event, lane)
-            } else {
-                Vec::new()
-            },
+            headers: if needs.headers { event.headers.clone() } else { Vec::new() },
+            payload: if needs.payload { event.payload.clone() } else { None },
+            attributes: if needs.attributes { attributes(event, lane) } else { Vec::new() },
             bytes: 0,
         };
         input.bytes = input.count_bytes();
@@ -64,10 +52,7 @@ impl Input {
 
     fn count_bytes(&self) -> usize {
         let headers = self.headers.iter().map(header_bytes);
-        let attributes = self
-            .attributes
-            .iter()
-            .map(|(name, value)| name.len() + value.len());
+        let attributes = self.attributes.iter().map(|(name, value)| name.len() + value.len());
         self.id.len()
             + self.aggregate_type.len()
             + self.aggregate_id.len()
@@ -91,12 +76,7 @@ fn attributes(event: &Event, lane: &LaneName) -> Vec<(&'static str, String)> {
         ("lane", lane.lane.as_ref().to_owned()),
     ];
     attributes.extend(event.topic.clone().map(|topic| ("topic", topic)));
-    attributes.extend(
-        event
-            .partition_key
-            .clone()
-            .map(|key| ("partition-key", key)),
-    );
+    attributes.extend(event.partition_key.clone().map(|key| ("partition-key", key)));
     attributes
 }
 
@@ -112,18 +92,10 @@ impl<'a> Loan<'a> {
     /// Prepares the events for being lent.
     pub(super) fn new(inputs: &'a [&'a Input]) -> Self {
         let headers = |input: &&'a Input| {
-            input
-                .headers
-                .iter()
-                .map(|it| (it.name.as_str(), it.value.as_deref()))
-                .collect()
+            input.headers.iter().map(|it| (it.name.as_str(), it.value.as_deref())).collect()
         };
         let attributes = |input: &&'a Input| {
-            input
-                .attributes
-                .iter()
-                .map(|(name, value)| (*name, value.as_str()))
-                .collect()
+            input.attributes.iter().map(|(name, value)| (*name, value.as_str())).collect()
         };
         Self {
             inputs,
@@ -199,9 +171,9 @@ fn verdict(answer: Result<wit::Outcome, wit::Failure>, limits: &Limits) -> Verdi
             all.len(),
             limits.fan_out
         ))),
-        Ok(wit::Outcome::FanOut(all)) => Ok(Outcome::Deliver(
-            all.into_iter().map(delivery).collect::<Result<_, _>>()?,
-        )),
+        Ok(wit::Outcome::FanOut(all)) => {
+            Ok(Outcome::Deliver(all.into_iter().map(delivery).collect::<Result<_, _>>()?))
+        }
         Ok(wit::Outcome::Drop(reason)) => Ok(Outcome::Drop(reason)),
         Err(wit::Failure::Reject(text)) => Err(Failure::new(Cause::PluginRejected, text)),
         Err(wit::Failure::Retry(text)) => Err(Failure::new(Cause::PluginRetry, text)),
@@ -213,9 +185,7 @@ fn delivery(it: wit::Delivery) -> Result<Delivery, Failure> {
         return Err(output("returned a delivery with an empty topic name"));
     }
     if let Some(partition) = it.partition.filter(|partition| *partition < 0) {
-        return Err(output(format!(
-            "returned a delivery with the partition {partition}"
-        )));
+        return Err(output(format!("returned a delivery with the partition {partition}")));
     }
     if it.timestamp_ms.is_some_and(|millis| millis < 0) {
         return Err(output("returned a delivery with a timestamp before 1970"));
@@ -233,10 +203,8 @@ fn delivery(it: wit::Delivery) -> Result<Delivery, Failure> {
             wit::RecordPayload::Bytes(bytes) => PayloadChoice::Bytes(bytes.into()),
         },
         headers: it.headers.map(|headers| {
-            let header = |(name, value): wit::HeaderResult| Header {
-                name,
-                value: value.map(Bytes::from),
-            };
+            let header =
+                |(name, value): wit::HeaderResult| Header { name, value: value.map(Bytes::from) };
             headers.into_iter().map(header).collect()
         }),
         partition: it.partition,
@@ -287,10 +255,7 @@ mod tests {
             event_type: "order.created".to_owned(),
             partition_key: Some(String::new()),
             topic: None,
-            headers: vec![Header {
-                name: "h".to_owned(),
-                value: None,
-            }],
+            headers: vec![Header { name: "h".to_owned(), value: None }],
             payload: Some(Bytes::from_static(b"{}")),
             attempts: 2,
             created_at_ms: 1000,
@@ -301,10 +266,7 @@ mod tests {
     }
 
     fn lane() -> LaneName {
-        LaneName {
-            source: "shop".into(),
-            lane: "default".into(),
-        }
+        LaneName { source: "shop".into(), lane: "default".into() }
     }
 
     fn plain() -> wit::Delivery {
@@ -319,9 +281,7 @@ mod tests {
     }
 
     fn cause(answer: wit::Outcome) -> Option<Cause> {
-        verdict(Ok(answer), &Limits::default())
-            .err()
-            .map(|failure| failure.cause)
+        verdict(Ok(answer), &Limits::default()).err().map(|failure| failure.cause)
     }
 
     #[test]
@@ -338,11 +298,7 @@ mod tests {
 
     #[test]
     fn a_plugin_sees_all_it_needs() {
-        let needs = Needs {
-            payload: true,
-            headers: true,
-            attributes: true,
-        };
+        let needs = Needs { payload: true, headers: true, attributes: true };
         let input = Input::new(&event(), &lane(), needs);
         let inputs = [&input];
         let loan = Loan::new(&inputs);
@@ -364,29 +320,14 @@ mod tests {
 
     #[test]
     fn outcomes_that_cannot_be_used_are_the_events_failure() {
-        let empty_topic = wit::Delivery {
-            topic: Some(String::new()),
-            ..plain()
-        };
-        let partition = wit::Delivery {
-            partition: Some(-1),
-            ..plain()
-        };
+        let empty_topic = wit::Delivery { topic: Some(String::new()), ..plain() };
+        let partition = wit::Delivery { partition: Some(-1), ..plain() };
         for bad in [empty_topic, partition] {
-            assert_eq!(
-                cause(wit::Outcome::Deliver(bad.clone())),
-                Some(Cause::PluginOutput)
-            );
-            assert_eq!(
-                cause(wit::Outcome::FanOut(vec![plain(), bad])),
-                Some(Cause::PluginOutput)
-            );
+            assert_eq!(cause(wit::Outcome::Deliver(bad.clone())), Some(Cause::PluginOutput));
+            assert_eq!(cause(wit::Outcome::FanOut(vec![plain(), bad])), Some(Cause::PluginOutput));
         }
         assert_eq!(cause(wit::Outcome::FanOut(vec![plain(); 100])), None);
-        assert_eq!(
-            cause(wit::Outcome::FanOut(vec![plain(); 101])),
-            Some(Cause::PluginOutput)
-        );
+        assert_eq!(cause(wit::Outcome::FanOut(vec![plain(); 101])), Some(Cause::PluginOutput));
     }
 
     #[test]
@@ -397,19 +338,12 @@ mod tests {
 
     #[test]
     fn too_many_bytes_are_one_events_failure_or_the_batchs() {
-        let limits = Limits {
-            output_factor: 0,
-            output_base: 10,
-            ..Limits::default()
-        };
+        let limits = Limits { output_factor: 0, output_base: 10, ..Limits::default() };
         let input = Input::new(&event(), &lane(), Needs::default());
         let drop = |bytes: usize| Ok(wit::Outcome::Drop("x".repeat(bytes)));
 
         let one = verdicts(vec![drop(11), drop(10)], &[&input, &input], &limits).expect("usable");
-        assert_eq!(
-            one[0].as_ref().map_err(|it| it.cause),
-            Err(Cause::PluginOutput)
-        );
+        assert_eq!(one[0].as_ref().map_err(|it| it.cause), Err(Cause::PluginOutput));
         assert!(one[1].is_ok());
 
         assert!(verdicts(vec![drop(10), drop(1)], &[&input, &input], &limits).is_err());

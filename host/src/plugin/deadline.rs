@@ -72,10 +72,8 @@ impl Meter {
     /// An epoch tick has reached the running guest.
     pub(crate) fn tick(&self) -> Result<(), OutOfTime> {
         let used = self.used(thread_time());
-        let (call, event) = (
-            self.call_limit.load(Ordering::Relaxed),
-            self.event_limit.load(Ordering::Relaxed),
-        );
+        let (call, event) =
+            (self.call_limit.load(Ordering::Relaxed), self.event_limit.load(Ordering::Relaxed));
         if used >= call {
             return Err(OutOfTime::Call(Duration::from_nanos(call)));
         }
@@ -104,8 +102,7 @@ impl Meter {
                 waited += since.elapsed();
             }
             self.yielded.store(false, Ordering::Relaxed);
-            self.origin
-                .store(thread_time().wrapping_sub(used), Ordering::Relaxed);
+            self.origin.store(thread_time().wrapping_sub(used), Ordering::Relaxed);
             let polled = call.as_mut().poll(cx);
             used = self.used(thread_time());
             if let Poll::Ready(output) = polled {

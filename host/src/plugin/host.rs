@@ -77,12 +77,7 @@ impl PluginHost {
         let ticker = Arc::new(Ticker::start(&engine).map_err(StartError::Threads)?);
         let workers = Workers::start(config.workers.max(1)).map_err(StartError::Threads)?;
         let linker = linker(&engine).map_err(engine_error)?;
-        let loader = Loader {
-            config,
-            engine: &engine,
-            linker,
-            ticker,
-        };
+        let loader = Loader { config, engine: &engine, linker, ticker };
 
         let (files, folder_trouble) = files(&config.folder);
         let mut host = Self {
@@ -99,18 +94,14 @@ impl PluginHost {
             match host.load_file(&loader, &workers, &path, &file, &owners) {
                 Ok(name) => drop(owners.insert(name, file)),
                 Err(reason) => {
-                    let reason = reason.to_string();
+                    let reason = one_line(&reason.to_string());
                     tracing::error!(file, reason, "plugin file refused");
                     host.refused.push((file, reason));
                 }
             }
         }
-        host.absent = config
-            .plugins
-            .keys()
-            .filter(|name| !owners.contains_key(*name))
-            .cloned()
-            .collect();
+        host.absent =
+            config.plugins.keys().filter(|name| !owners.contains_key(*name)).cloned().collect();
         Ok(host)
     }
 
@@ -126,16 +117,9 @@ impl PluginHost {
         // Compilers have bugs; one that is met must not keep the other plugins from running.
         let version = catch_unwind(AssertUnwindSafe(|| workers.block_on(loader.load(path))))
             .map_err(|_| Refused::HostPanic)??;
-        let PluginStamp {
-            name,
-            version: number,
-            hash,
-        } = version.stamp.clone();
+        let PluginStamp { name, version: number, hash } = version.stamp.clone();
         if let Some(first) = owners.get(&name) {
-            return Err(Refused::NameTaken {
-                name,
-                first: first.clone(),
-            });
+            return Err(Refused::NameTaken { name, first: first.clone() });
         }
         tracing::info!(
             file,
@@ -145,17 +129,12 @@ impl PluginHost {
             lifecycle = ?version.lifecycle,
             "plugin loaded"
         );
-        self.plugins.insert(
-            name.clone(),
-            Arc::new(Plugin::new(version, workers.clone())),
-        );
+        self.plugins.insert(name.clone(), Arc::new(Plugin::new(version, workers.clone())));
         Ok(name)
     }
 
     fn refusals(&self) -> impl Iterator<Item = String> {
-        self.refused
-            .iter()
-            .map(|(file, reason)| format!("plugin file {file}: {reason}"))
+        self.refused.iter().map(|(file, reason)| format!("plugin file {file}: {reason}"))
     }
 }
 
@@ -177,10 +156,7 @@ impl Plugins for PluginHost {
     }
 
     fn wanting(&self, event_type: &str) -> Vec<String> {
-        let wanting = self
-            .plugins
-            .iter()
-            .filter(|(_, plugin)| plugin.wants(event_type));
+        let wanting = self.plugins.iter().filter(|(_, plugin)| plugin.wants(event_type));
         wanting.map(|(name, _)| name.clone()).collect()
     }
 
@@ -208,6 +184,11 @@ fn engine_error(error: wasmtime::Error) -> StartError {
     StartError::Engine(format!("{error:#}"))
 }
 
+/// Troubles are lists of lines; a backtrace is several.
+fn one_line(text: &str) -> String {
+    text.lines().map(str::trim).collect::<Vec<_>>().join(" | ")
+}
+
 /// The files of the folder that ask to be plugins, in the order of their names, and what is wrong
 /// with the folder if it cannot be listed.
 fn files(folder: &Path) -> (Vec<String>, Option<String>) {
@@ -228,10 +209,7 @@ fn files(folder: &Path) -> (Vec<String>, Option<String>) {
     match list() {
         Ok(files) => (files, None),
         Err(error) => {
-            let text = format!(
-                "the plugins folder {} cannot be read: {error}",
-                folder.display()
-            );
+            let text = format!("the plugins folder {} cannot be read: {error}", folder.display());
             (Vec::new(), Some(text))
         }
     }

@@ -15,6 +15,13 @@ use super::deadline::Meter;
 use super::engine::TABLE_ELEMENTS;
 use super::log::{GuestLog, Level};
 
+/// Streams, clocks and the like that a guest may hold at once. Each costs the host memory that is
+/// not the guest's.
+pub(super) const MAX_HANDLES: usize = 1000;
+
+/// Random bytes a guest may ask for at once; they too are made in the host's memory.
+const MAX_RANDOM: u64 = 64 << 10;
+
 /// The host's side of one instance.
 pub(super) struct GuestState {
     wasi: WasiCtx,
@@ -38,16 +45,15 @@ impl GuestState {
             // Two refusals more than needed: sockets cannot even be imported.
             .allow_tcp(false)
             .allow_udp(false)
+            .max_random_size(MAX_RANDOM)
             .build();
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(MAX_HANDLES);
         Self {
             wasi,
-            table: ResourceTable::new(),
+            table,
             meter: Arc::new(Meter::default()),
-            quota: Quota {
-                limit: memory,
-                used: 0,
-                refused: None,
-            },
+            quota: Quota { limit: memory, used: 0, refused: None },
             log,
             entered: None,
         }
@@ -56,10 +62,7 @@ impl GuestState {
 
 impl WasiView for GuestState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        WasiCtxView {
-            ctx: &mut self.wasi,
-            table: &mut self.table,
-        }
+        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
     }
 }
 
@@ -143,11 +146,7 @@ mod tests {
 
     #[test]
     fn memories_share_one_quota() {
-        let mut quota = Quota {
-            limit: 100,
-            used: 0,
-            refused: None,
-        };
+        let mut quota = Quota { limit: 100, used: 0, refused: None };
         let mut grow = |current, desired| quota.memory_growing(current, desired, None).ok();
         assert_eq!(grow(0, 40), Some(true));
         assert_eq!(grow(0, 40), Some(true));

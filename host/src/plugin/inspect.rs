@@ -15,11 +15,7 @@ const TRANSFORMER: &str = "haulier:relay/transformer";
 const PACKAGE: &str = "haulier:relay/";
 
 /// The version of the contract that this host speaks: the one in `wit/relay.wit`.
-pub(super) const HOST_VERSION: Version = Version {
-    major: 0,
-    minor: 1,
-    patch: 0,
-};
+pub(super) const HOST_VERSION: Version = Version { major: 0, minor: 1, patch: 0 };
 
 /// Interfaces of WASI 0.2 that language runtimes import and that give access to nothing here: there
 /// are no arguments, no environment and no input; output goes to the log; clocks only tell time.
@@ -86,11 +82,8 @@ impl Version {
         // What follows the patch number (`-rc.1`, `+build`) does not change compatibility here.
         let (core, _) = text.split_once(['-', '+']).unwrap_or((text, ""));
         let mut numbers = core.split('.').map(|number| number.parse().ok());
-        let version = Self {
-            major: numbers.next()??,
-            minor: numbers.next()??,
-            patch: numbers.next()??,
-        };
+        let version =
+            Self { major: numbers.next()??, minor: numbers.next()??, patch: numbers.next()?? };
         numbers.next().is_none().then_some(version)
     }
 
@@ -109,11 +102,7 @@ impl fmt::Display for Version {
 /// Checks what the file is, which world it is built for and what it imports.
 pub(super) fn inspect(bytes: &[u8]) -> Result<(), Unfit> {
     let names = names(bytes)?;
-    let Some(transformer) = names
-        .exports
-        .iter()
-        .find(|name| split(name).0 == TRANSFORMER)
-    else {
+    let Some(transformer) = names.exports.iter().find(|name| split(name).0 == TRANSFORMER) else {
         let found = match names.exports.as_slice() {
             [] => "nothing".to_owned(),
             exports => abridged(exports),
@@ -129,15 +118,8 @@ fn check_version(name: &str) -> Result<(), Unfit> {
     match Version::parse(version) {
         Some(version) if version.runs_on(HOST_VERSION) => Ok(()),
         _ => {
-            let found = if version.is_empty() {
-                "without a version"
-            } else {
-                version
-            };
-            Err(Unfit::OtherVersion {
-                interface: interface.to_owned(),
-                found: found.to_owned(),
-            })
+            let found = if version.is_empty() { "without a version" } else { version };
+            Err(Unfit::OtherVersion { interface: interface.to_owned(), found: found.to_owned() })
         }
     }
 }
@@ -161,12 +143,7 @@ fn split(name: &str) -> (&str, &str) {
 /// The first few of what may be many names.
 fn abridged(names: &[String]) -> String {
     const SHOWN: usize = 5;
-    let mut text = names
-        .iter()
-        .take(SHOWN)
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .join(", ");
+    let mut text = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
     if names.len() > SHOWN {
         text.push_str(", …");
     }
@@ -194,26 +171,19 @@ fn names(bytes: &[u8]) -> Result<Names, Unfit> {
     let mut depth = 0usize;
     for payload in Parser::new(0).parse_all(bytes) {
         match payload.map_err(damaged)? {
-            Payload::Version {
-                encoding: Encoding::Module,
-                ..
-            } if depth == 0 => {
+            Payload::Version { encoding: Encoding::Module, .. } if depth == 0 => {
                 return Err(Unfit::CoreModule);
             }
             Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
             Payload::End(_) => depth = depth.saturating_sub(1),
             Payload::ComponentImportSection(section) if depth == 0 => {
                 for import in section {
-                    names
-                        .imports
-                        .push(import.map_err(damaged)?.name.name.to_owned());
+                    names.imports.push(import.map_err(damaged)?.name.name.to_owned());
                 }
             }
             Payload::ComponentExportSection(section) if depth == 0 => {
                 for export in section {
-                    names
-                        .exports
-                        .push(export.map_err(damaged)?.name.name.to_owned());
+                    names.exports.push(export.map_err(damaged)?.name.name.to_owned());
                 }
             }
             // The compiler checks the rest.
@@ -251,23 +221,16 @@ mod tests {
 
     #[test]
     fn another_version_is_refused_with_both_named() {
-        let text = check_version("haulier:relay/transformer@0.2.0")
-            .expect_err("refused")
-            .to_string();
+        let text =
+            check_version("haulier:relay/transformer@0.2.0").expect_err("refused").to_string();
         assert!(text.contains("0.2.0") && text.contains("0.1.0"), "{text}");
-        let text = check_version("haulier:relay/host")
-            .expect_err("refused")
-            .to_string();
+        let text = check_version("haulier:relay/host").expect_err("refused").to_string();
         assert!(text.contains("without a version"), "{text}");
     }
 
     #[test]
     fn imports_are_refused_unless_they_are_listed() {
-        for allowed in [
-            "wasi:io/poll@0.2.6",
-            "haulier:relay/host@0.1.3",
-            "wasi:cli/exit@0.2.0",
-        ] {
+        for allowed in ["wasi:io/poll@0.2.6", "haulier:relay/host@0.1.3", "wasi:cli/exit@0.2.0"] {
             assert_eq!(check_import(allowed), Ok(()), "{allowed}");
         }
         for refused in [
@@ -278,10 +241,7 @@ mod tests {
             "wasi:clocks/timezone@0.2.0",
             "env",
         ] {
-            assert_eq!(
-                check_import(refused),
-                Err(Unfit::RefusedImport(refused.to_owned()))
-            );
+            assert_eq!(check_import(refused), Err(Unfit::RefusedImport(refused.to_owned())));
         }
     }
 
@@ -292,9 +252,6 @@ mod tests {
         assert_eq!(inspect(b"\0asm\x01\0\0\0"), Err(Unfit::CoreModule));
         assert!(matches!(inspect(b"\0asm\x0d\0"), Err(Unfit::Damaged(_))));
         let empty_component = b"\0asm\x0d\0\x01\0";
-        assert!(matches!(
-            inspect(empty_component),
-            Err(Unfit::OtherWorld { .. })
-        ));
+        assert!(matches!(inspect(empty_component), Err(Unfit::OtherWorld { .. })));
     }
 }

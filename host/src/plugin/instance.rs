@@ -18,8 +18,8 @@ use super::config::Limits;
 use super::convert::{self, Input, Loan, Verdict};
 use super::deadline::OutOfTime;
 use super::engine::Ticker;
-use super::imports::GuestState;
-use super::log::GuestLog;
+use super::imports::{GuestState, MAX_HANDLES};
+use super::log::{GuestLog, LogBudget};
 use crate::failure::Cause;
 
 /// Batches after which an instance that is used again is retired, lest a leak builds up.
@@ -42,9 +42,6 @@ const TOO_MUCH_COPIED: &str = "fuel allocated for hostcalls has been exhausted";
 pub(super) struct Template {
     pub(super) pre: PluginPre<GuestState>,
     pub(super) limits: Limits,
-    /// Name and version for the log.
-    pub(super) name: String,
-    pub(super) version: String,
     pub(super) ticker: Arc<Ticker>,
 }
 
@@ -77,39 +74,33 @@ impl Stopped {
 
 impl Template {
     /// A new instance, not yet configured.
-    pub(super) async fn instantiate(&self) -> Result<Instance, Stopped> {
+    pub(super) async fn instantiate(&self, words: &Arc<LogBudget>) -> Result<Instance, Stopped> {
         let limits = &self.limits;
-        let log = GuestLog::new(&self.name, &self.version, limits);
+        let log = GuestLog::new(words.clone());
         let mut store = Store::new(self.pre.engine(), GuestState::new(limits.memory, log));
+        store.set_max_component_handles(MAX_HANDLES);
         store.limiter(|state| &mut state.quota);
         store.set_hostcall_fuel(START_OUTPUT);
         store.epoch_deadline_callback(|store| {
             store.data().meter.tick()?;
-            Ok(UpdateDeadline::YieldCustom(
-                1,
-                Box::pin(tokio::task::yield_now()),
-            ))
+            Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
         });
         let deadline = limits.configure_deadline;
         let guest = {
             let call = async |store: &mut Store<_>| self.pre.instantiate_async(store).await;
-            guarded(&mut store, &self.ticker, deadline, deadline, call)
-                .await
-                .0?
+            guarded(&mut store, &self.ticker, deadline, deadline, call).await.0?
         };
         let (limits, ticker) = (limits.clone(), self.ticker.clone());
-        Ok(Instance {
-            store,
-            guest,
-            limits,
-            ticker,
-            batches: 0,
-        })
+        Ok(Instance { store, guest, limits, ticker, batches: 0 })
     }
 
     /// A new instance with its settings.
-    pub(super) async fn configured(&self, settings: &str) -> Result<Instance, Stopped> {
-        let mut instance = self.instantiate().await?;
+    pub(super) async fn configured(
+        &self,
+        settings: &str,
+        words: &Arc<LogBudget>,
+    ) -> Result<Instance, Stopped> {
+        let mut instance = self.instantiate(words).await?;
         match instance.configure(settings).await? {
             Ok(()) => Ok(instance),
             Err(text) => Err(Stopped::Guest(Cause::PluginRejected, text)),
@@ -120,13 +111,7 @@ impl Template {
 impl Instance {
     /// Asks the plugin who it is.
     pub(super) async fn describe(&mut self) -> Result<Manifest, Stopped> {
-        let Self {
-            store,
-            guest,
-            limits,
-            ticker,
-            ..
-        } = self;
+        let Self { store, guest, limits, ticker, .. } = self;
         let deadline = limits.configure_deadline;
         let call = async |store: &mut Store<_>| {
             guest.haulier_relay_transformer().call_describe(store).await
@@ -139,19 +124,10 @@ impl Instance {
         &mut self,
         settings: &str,
     ) -> Result<Result<(), String>, Stopped> {
-        let Self {
-            store,
-            guest,
-            limits,
-            ticker,
-            ..
-        } = self;
+        let Self { store, guest, limits, ticker, .. } = self;
         let deadline = limits.configure_deadline;
         let call = async |store: &mut Store<_>| {
-            guest
-                .haulier_relay_transformer()
-                .call_configure(store, settings)
-                .await
+            guest.haulier_relay_transformer().call_configure(store, settings).await
         };
         guarded(store, ticker, deadline, deadline, call).await.0
     }
@@ -160,15 +136,11 @@ impl Instance {
     pub(super) async fn transform(
         &mut self,
         inputs: &[&Input],
+        words: &Arc<LogBudget>,
     ) -> (Result<Vec<Verdict>, Fault>, Duration) {
         self.batches += 1;
-        let Self {
-            store,
-            guest,
-            limits,
-            ticker,
-            ..
-        } = self;
+        let Self { store, guest, limits, ticker, .. } = self;
+        store.data().log.spend(words);
         let given: usize = inputs.iter().map(|input| input.bytes()).sum();
         let overhead = inputs.len().saturating_mul(ANSWER_OVERHEAD);
         store.set_hostcall_fuel(limits.output(given).saturating_add(overhead));
@@ -176,15 +148,9 @@ impl Instance {
         let loan = Loan::new(inputs);
         let events = loan.events();
         let call = async |store: &mut Store<_>| {
-            guest
-                .haulier_relay_transformer()
-                .call_transform(store, &events)
-                .await
+            guest.haulier_relay_transformer().call_transform(store, &events).await
         };
-        let (whole, single) = (
-            limits.batch_deadline(inputs.len()),
-            limits.batch_deadline(1),
-        );
+        let (whole, single) = (limits.batch_deadline(inputs.len()), limits.batch_deadline(1));
         let (answers, used) = guarded(store, ticker, whole, single, call).await;
         let verdicts = match answers {
             Ok(answers) if answers.len() != inputs.len() => Err(unusable(format!(
@@ -197,11 +163,7 @@ impl Instance {
             Err(Stopped::Guest(cause, message)) => {
                 let entered = store.data().entered;
                 let entered = entered.and_then(|index| usize::try_from(index).ok());
-                Err(Fault::Guest {
-                    cause,
-                    message,
-                    entered,
-                })
+                Err(Fault::Guest { cause, message, entered })
             }
         };
         (verdicts, used)
@@ -221,11 +183,7 @@ impl Instance {
 /// An answer that came back whole and cannot be used. The marker stands at the last event then, and
 /// says nothing.
 fn unusable(message: String) -> Fault {
-    Fault::Guest {
-        cause: Cause::PluginOutput,
-        message,
-        entered: None,
-    }
+    Fault::Guest { cause: Cause::PluginOutput, message, entered: None }
 }
 
 /// Runs one call under its deadlines, with the ticker going and the log open.
@@ -275,7 +233,7 @@ fn stopped(error: &wasmtime::Error, state: &mut GuestState) -> Stopped {
     }
     let what = error.root_cause().to_string();
     if what.contains(TOO_MUCH_COPIED) {
-        let what = "returned more than the host takes".to_owned();
+        let what = "handed over more than the host takes in one call".to_owned();
         return Stopped::Guest(Cause::PluginOutput, what);
     }
     // An error with guest frames happened while the guest ran; without, while its answer was read.
@@ -283,10 +241,7 @@ fn stopped(error: &wasmtime::Error, state: &mut GuestState) -> Stopped {
         Some(trace) if !trace.frames().is_empty() => {
             Stopped::Guest(Cause::PluginTrap, story(&what, error, state))
         }
-        _ => Stopped::Guest(
-            Cause::PluginOutput,
-            format!("returned malformed data: {what}"),
-        ),
+        _ => Stopped::Guest(Cause::PluginOutput, format!("returned malformed data: {what}")),
     }
 }
 

@@ -20,6 +20,7 @@ use super::engine::Ticker;
 use super::imports::GuestState;
 use super::inspect::{Unfit, inspect};
 use super::instance::Template;
+use super::log::LogBudget;
 use super::manifest::{BadManifest, Manifest};
 use super::transform::{Lifecycle, Version};
 use crate::failure::PluginStamp;
@@ -84,32 +85,17 @@ impl Loader<'_> {
         let limits = self.config.limits_of(&manifest.name).clone();
         let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         if size > limits.file_size {
-            return Err(Refused::TooLarge {
-                size,
-                limit: limits.file_size,
-            });
+            return Err(Refused::TooLarge { size, limit: limits.file_size });
         }
-        let template = Template {
-            pre,
-            limits,
-            name: manifest.name.clone(),
-            version: manifest.version.clone(),
-            ticker: self.ticker.clone(),
-        };
+        let words = LogBudget::new(&manifest.name, &manifest.version, &limits);
+        let template = Template { pre, limits, ticker: self.ticker.clone() };
         let settings = self.settings(&manifest.name)?;
-        let lifecycle = try_settings(&template, &manifest.name, &settings).await?;
-        let stamp = PluginStamp {
-            name: manifest.name.clone(),
-            version: manifest.version.clone(),
-            hash,
-        };
-        Ok(Version {
-            stamp,
-            manifest,
-            template,
-            settings,
-            lifecycle,
-        })
+        let lifecycle = try_settings(&template, &manifest.name, &settings, &words).await;
+        words.close();
+        let lifecycle = lifecycle?;
+        let stamp =
+            PluginStamp { name: manifest.name.clone(), version: manifest.version.clone(), hash };
+        Ok(Version { stamp, manifest, template, settings, lifecycle })
     }
 
     /// The one place that turns a file into machine code.
@@ -130,18 +116,11 @@ impl Loader<'_> {
         path: &Path,
         limits: Limits,
     ) -> Result<Manifest, Refused> {
-        let unnamed = Template {
-            pre: pre.clone(),
-            limits,
-            name: path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned(),
-            version: String::new(),
-            ticker: self.ticker.clone(),
-        };
-        let said = async { unnamed.instantiate().await?.describe().await }.await;
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        let words = LogBudget::new(&file, "", &limits);
+        let unnamed = Template { pre: pre.clone(), limits, ticker: self.ticker.clone() };
+        let said = async { unnamed.instantiate(&words).await?.describe().await }.await;
+        words.close();
         let said = said.map_err(|stopped| Refused::Describe(stopped.text()))?;
         Ok(Manifest::check(said)?)
     }
@@ -152,10 +131,7 @@ impl Loader<'_> {
         };
         if !config.settings.is_object() {
             let text = "they are not a table".to_owned();
-            return Err(Refused::Settings {
-                plugin: plugin.to_owned(),
-                text,
-            });
+            return Err(Refused::Settings { plugin: plugin.to_owned(), text });
         }
         Ok(config.settings.to_string())
     }
@@ -166,28 +142,22 @@ async fn try_settings(
     template: &Template,
     plugin: &str,
     settings: &str,
+    words: &Arc<LogBudget>,
 ) -> Result<Lifecycle, Refused> {
     let mut least = Duration::MAX;
     for _ in 0..STARTS_MEASURED {
         let began = Instant::now();
-        let started = async { template.instantiate().await?.configure(settings).await }.await;
+        let started = async { template.instantiate(words).await?.configure(settings).await }.await;
         least = least.min(began.elapsed());
         match started {
             Ok(Ok(())) => {}
             Ok(Err(text)) => {
-                return Err(Refused::Settings {
-                    plugin: plugin.to_owned(),
-                    text,
-                });
+                return Err(Refused::Settings { plugin: plugin.to_owned(), text });
             }
             Err(stopped) => return Err(Refused::Configure(stopped.text())),
         }
     }
-    Ok(if least <= CHEAP_START {
-        Lifecycle::PerBatch
-    } else {
-        Lifecycle::Reused
-    })
+    Ok(if least <= CHEAP_START { Lifecycle::PerBatch } else { Lifecycle::Reused })
 }
 
 fn read(path: &Path, limit: u64) -> Result<Vec<u8>, Refused> {
@@ -198,9 +168,7 @@ fn read(path: &Path, limit: u64) -> Result<Vec<u8>, Refused> {
     }
     let mut bytes = Vec::new();
     // It may grow while it is read.
-    file.take(limit.saturating_add(1))
-        .read_to_end(&mut bytes)
-        .map_err(Refused::Unreadable)?;
+    file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(Refused::Unreadable)?;
     match u64::try_from(bytes.len()) {
         Ok(size) if size <= limit => Ok(bytes),
         _ => Err(Refused::TooLarge { size, limit }),

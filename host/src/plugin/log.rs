@@ -1,10 +1,12 @@
 //! What a guest says: lines through the host's `log` import, and whatever it prints.
 //!
 //! One [`GuestLog`] belongs to one instance. Lines go to `tracing` under the target
-//! `haulier::plugin` with the plugin's name and version; they are cut and counted, so that a
-//! plugin cannot flood the host's log. What it printed last is kept for the failure text of a trap,
-//! since that is where a panic says what happened. Nothing here blocks the guest.
+//! `haulier::plugin` with the plugin's name and version; they are cut, and counted against the
+//! [`LogBudget`] of the batch, however many calls and instances the batch takes: a plugin cannot
+//! flood the host's log. What it printed last is kept for the failure text of a trap, since that is
+//! where a panic says what happened. Nothing here blocks the guest.
 
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -28,85 +30,50 @@ pub(super) enum Level {
     Error,
 }
 
-/// Where the lines of one instance go.
-#[derive(Debug, Clone)]
-pub(super) struct GuestLog(Arc<Mutex<Lines>>);
-
+/// How much a plugin may still say in one batch, or while it is loaded.
 #[derive(Debug)]
-struct Lines {
+pub(super) struct LogBudget {
     plugin: String,
     version: String,
     line_limit: usize,
-    lines_limit: u32,
-    written: u32,
-    left_out: u64,
-    /// Printed, and not yet ended by a line break.
-    partial: Vec<u8>,
-    /// The end of everything printed since the last [`GuestLog::begin`].
-    printed: Vec<u8>,
+    lines_left: AtomicU32,
+    left_out: AtomicU64,
 }
 
-impl GuestLog {
-    /// A log for an instance of that plugin. Before a plugin is asked, the file's name stands in
-    /// for its name, and its version is empty.
-    pub(super) fn new(plugin: &str, version: &str, limits: &Limits) -> Self {
-        Self(Arc::new(Mutex::new(Lines {
+impl LogBudget {
+    /// A full budget for that plugin. Before a plugin is asked, the file's name stands in for its
+    /// name, and its version is empty.
+    pub(super) fn new(plugin: &str, version: &str, limits: &Limits) -> Arc<Self> {
+        Arc::new(Self {
             plugin: plugin.to_owned(),
             version: version.to_owned(),
             line_limit: limits.log_line,
-            lines_limit: limits.log_lines_per_batch,
-            written: 0,
-            left_out: 0,
-            partial: Vec::new(),
-            printed: Vec::new(),
-        })))
+            lines_left: AtomicU32::new(limits.log_lines_per_batch),
+            left_out: AtomicU64::new(0),
+        })
     }
 
-    /// A call begins: the count of lines starts anew.
-    pub(super) fn begin(&self) {
-        self.with(|lines| {
-            lines.written = 0;
-            lines.left_out = 0;
-            lines.printed.clear();
-        });
-    }
-
-    /// A call ended: what is unfinished is written, and what was left out is mentioned.
-    pub(super) fn end(&self) {
-        self.with(Lines::end);
-    }
-
-    /// One line through the `log` import.
-    pub(super) fn line(&self, level: Level, text: &str) {
-        self.with(|lines| lines.line(level, text));
-    }
-
-    /// What was printed last, for a failure text; empty if nothing was.
-    pub(super) fn printed(&self) -> String {
-        self.with(|lines| String::from_utf8_lossy(&lines.printed).trim().to_owned())
-    }
-
-    /// Standard output or standard error of the guest.
-    pub(super) fn stream(&self, level: Level) -> GuestStream {
-        GuestStream {
-            log: self.clone(),
-            level,
+    /// Mentions what was left out, if anything was.
+    pub(super) fn close(&self) {
+        let left_out = self.left_out.swap(0, Ordering::Relaxed);
+        if left_out > 0 {
+            tracing::warn!(
+                target: "haulier::plugin",
+                plugin = self.plugin,
+                version = self.version,
+                left_out,
+                "plugin logged too much, lines left out"
+            );
         }
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut Lines) -> T) -> T {
-        // Lines stay usable whatever a panicking thread left in them.
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Lines {
-    fn line(&mut self, level: Level, text: &str) {
-        if self.written >= self.lines_limit {
-            self.left_out += 1;
+    fn line(&self, level: Level, text: &str) {
+        let take = |left: u32| left.checked_sub(1);
+        let taken = self.lines_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        if taken.is_err() {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        self.written += 1;
         let text = readable(text, self.line_limit);
         let (plugin, version) = (self.plugin.as_str(), self.version.as_str());
         match level {
@@ -116,22 +83,77 @@ impl Lines {
             Level::Error => tracing::error!(target: "haulier::plugin", plugin, version, "{text}"),
         }
     }
+}
 
+/// Where the lines of one instance go.
+#[derive(Debug, Clone)]
+pub(super) struct GuestLog(Arc<Mutex<Lines>>);
+
+#[derive(Debug)]
+struct Lines {
+    budget: Arc<LogBudget>,
+    /// Printed, and not yet ended by a line break.
+    partial: Vec<u8>,
+    /// The end of everything printed since the last [`GuestLog::begin`].
+    printed: Vec<u8>,
+}
+
+impl GuestLog {
+    /// A log that spends this budget.
+    pub(super) fn new(budget: Arc<LogBudget>) -> Self {
+        let lines = Lines { budget, partial: Vec::new(), printed: Vec::new() };
+        Self(Arc::new(Mutex::new(lines)))
+    }
+
+    /// Another budget is spent from now on.
+    pub(super) fn spend(&self, budget: &Arc<LogBudget>) {
+        self.with(|lines| lines.budget = budget.clone());
+    }
+
+    /// A call begins.
+    pub(super) fn begin(&self) {
+        self.with(|lines| lines.printed.clear());
+    }
+
+    /// A call ended: a line that is unfinished is written.
+    pub(super) fn end(&self) {
+        self.with(|lines| lines.end_line(Level::Warn));
+    }
+
+    /// One line through the `log` import.
+    pub(super) fn line(&self, level: Level, text: &str) {
+        self.with(|lines| lines.budget.line(level, text));
+    }
+
+    /// What was printed last, for a failure text; empty if nothing was.
+    pub(super) fn printed(&self) -> String {
+        self.with(|lines| String::from_utf8_lossy(&lines.printed).trim().to_owned())
+    }
+
+    /// Standard output or standard error of the guest.
+    pub(super) fn stream(&self, level: Level) -> GuestStream {
+        GuestStream { log: self.clone(), level }
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Lines) -> T) -> T {
+        // Lines stay usable whatever a panicking thread left in them.
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Lines {
     fn print(&mut self, level: Level, bytes: &[u8]) {
-        self.printed
-            .extend_from_slice(&bytes[bytes.len().saturating_sub(KEPT_PRINT)..]);
+        self.printed.extend_from_slice(&bytes[bytes.len().saturating_sub(KEPT_PRINT)..]);
         let excess = self.printed.len().saturating_sub(KEPT_PRINT);
         self.printed.drain(..excess);
 
+        // A line without end must not grow without end. One byte over the limit shows that it is cut.
+        let limit = self.budget.line_limit.saturating_add(1);
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
-            // A line without end must not grow without end; what is cut anyway need not be kept.
-            let room = self
-                .line_limit
-                .saturating_add(1)
-                .saturating_sub(self.partial.len());
-            self.partial
-                .extend_from_slice(&part[..part.len().min(room)]);
-            if part.ends_with(b"\n") {
+            let text = part.strip_suffix(b"\n").unwrap_or(part);
+            let room = limit.saturating_sub(self.partial.len());
+            self.partial.extend_from_slice(&text[..text.len().min(room)]);
+            if text.len() < part.len() {
                 self.end_line(level);
             }
         }
@@ -142,21 +164,7 @@ impl Lines {
         let text = String::from_utf8_lossy(&line);
         let text = text.trim_end();
         if !text.is_empty() {
-            self.line(level, text);
-        }
-    }
-
-    fn end(&mut self) {
-        self.end_line(Level::Warn);
-        if self.left_out > 0 {
-            tracing::warn!(
-                target: "haulier::plugin",
-                plugin = self.plugin,
-                version = self.version,
-                left_out = self.left_out,
-                "plugin logged too much, lines left out"
-            );
-            self.left_out = 0;
+            self.budget.line(level, text);
         }
     }
 }
@@ -165,10 +173,8 @@ impl Lines {
 /// drive a terminal.
 fn readable(text: &str, limit: usize) -> String {
     let cut = text.floor_char_boundary(limit);
-    let mut line: String = text[..cut]
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
+    let mut line: String =
+        text[..cut].chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if cut < text.len() {
         line.push('…');
     }
@@ -223,43 +229,47 @@ impl Pollable for GuestStream {
 mod tests {
     use super::*;
 
-    fn log() -> GuestLog {
-        GuestLog::new(
-            "p",
-            "1",
-            &Limits {
-                log_lines_per_batch: 2,
-                ..Limits::default()
-            },
-        )
+    fn budget() -> Arc<LogBudget> {
+        LogBudget::new("p", "1", &Limits { log_lines_per_batch: 2, ..Limits::default() })
+    }
+
+    fn spent(budget: &LogBudget) -> (u32, u64) {
+        (budget.lines_left.load(Ordering::Relaxed), budget.left_out.load(Ordering::Relaxed))
     }
 
     #[test]
-    fn lines_over_the_limit_are_counted_and_left_out() {
-        let log = log();
-        log.begin();
-        for _ in 0..5 {
-            log.line(Level::Info, "x");
+    fn lines_over_the_budget_are_counted_and_left_out() {
+        let budget = budget();
+        let (one, other) = (GuestLog::new(budget.clone()), GuestLog::new(budget.clone()));
+        for _ in 0..3 {
+            one.line(Level::Info, "x");
+            other.line(Level::Info, "x");
         }
-        log.with(|lines| assert_eq!((lines.written, lines.left_out), (2, 3)));
-        log.end();
-        log.begin();
-        log.with(|lines| assert_eq!((lines.written, lines.left_out), (0, 0)));
+        assert_eq!(spent(&budget), (0, 4));
+        budget.close();
+        assert_eq!(spent(&budget), (0, 0));
     }
 
     #[test]
     fn only_the_end_of_what_was_printed_is_kept() {
-        let log = log();
+        let budget = budget();
+        let log = GuestLog::new(budget.clone());
         let mut stderr = log.stream(Level::Warn);
-        stderr
-            .write(Bytes::from(vec![b'a'; 1 << 20]))
-            .expect("never fails");
-        stderr
-            .write(Bytes::from_static(b"\nthe panic\n"))
-            .expect("never fails");
+        stderr.write(Bytes::from(vec![b'a'; 1 << 20])).expect("never fails");
+        log.with(|lines| assert_eq!(lines.partial.len(), 1025));
+        stderr.write(Bytes::from_static(b"\nthe panic\n")).expect("never fails");
         assert!(log.printed().len() <= KEPT_PRINT);
         assert!(log.printed().ends_with("the panic"));
-        log.with(|lines| assert_eq!((lines.written, lines.partial.len()), (2, 0)));
+        assert_eq!(spent(&budget), (0, 0));
+    }
+
+    #[test]
+    fn an_unfinished_line_is_written_when_the_call_ends() {
+        let budget = budget();
+        let log = GuestLog::new(budget.clone());
+        log.stream(Level::Warn).write(Bytes::from_static(b"no end")).expect("never fails");
+        log.end();
+        assert_eq!(spent(&budget), (1, 0));
     }
 
     #[test]

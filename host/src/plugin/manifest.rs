@@ -57,12 +57,7 @@ pub(super) enum BadManifest {
 impl Manifest {
     /// Checks what a plugin said.
     pub(super) fn check(said: wit::Manifest) -> Result<Self, BadManifest> {
-        let wit::Manifest {
-            name,
-            version,
-            event_types,
-            needs,
-        } = said;
+        let wit::Manifest { name, version, event_types, needs } = said;
         if !is_name(&name) {
             return Err(BadManifest::Name(shortened(name)));
         }
@@ -86,22 +81,15 @@ impl Manifest {
             headers: needs.contains(wit::Needs::HEADERS),
             attributes: needs.contains(wit::Needs::ATTRIBUTES),
         };
-        Ok(Self {
-            name,
-            version,
-            event_types,
-            needs,
-        })
+        Ok(Self { name, version, event_types, needs })
     }
 
     /// Whether the plugin wants events of that type without a route saying so.
     pub(super) fn wants(&self, event_type: &str) -> bool {
-        self.event_types
-            .iter()
-            .any(|wanted| match wanted.strip_suffix('*') {
-                Some(start) => event_type.starts_with(start),
-                None => event_type == wanted,
-            })
+        self.event_types.iter().any(|wanted| match wanted.strip_suffix('*') {
+            Some(start) => event_type.starts_with(start),
+            None => event_type == wanted,
+        })
     }
 }
 
@@ -109,9 +97,7 @@ impl Manifest {
 fn is_name(name: &str) -> bool {
     name.len() <= MAX_NAME
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && name
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
 fn is_pattern(event_type: &str) -> bool {
@@ -150,24 +136,15 @@ mod tests {
             );
         }
         let manifest = Manifest::check(said("order-events", &[])).expect("a good name");
-        assert_eq!(
-            manifest.needs,
-            Needs {
-                payload: true,
-                ..Needs::default()
-            }
-        );
+        assert_eq!(manifest.needs, Needs { payload: true, ..Needs::default() });
     }
 
     #[test]
     fn event_types_are_names_or_their_beginnings() {
         let manifest = Manifest::check(said("p", &["order.*", "cart.paid"])).expect("good types");
-        for (event_type, wanted) in [
-            ("order.created", true),
-            ("order", false),
-            ("cart.paid", true),
-            ("cart.paid.x", false),
-        ] {
+        for (event_type, wanted) in
+            [("order.created", true), ("order", false), ("cart.paid", true), ("cart.paid.x", false)]
+        {
             assert_eq!(manifest.wants(event_type), wanted, "{event_type}");
         }
         assert_eq!(
@@ -175,10 +152,7 @@ mod tests {
             Err(BadManifest::EventTypeTwice("a".to_owned()))
         );
         for bad in ["", "a*b", "**"] {
-            assert!(matches!(
-                Manifest::check(said("p", &[bad])),
-                Err(BadManifest::EventType(_))
-            ));
+            assert!(matches!(Manifest::check(said("p", &[bad])), Err(BadManifest::EventType(_))));
         }
     }
 }

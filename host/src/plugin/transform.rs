@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use super::batch::{self, Caller, Fault, Reply, Want};
 use super::convert::{Input, Verdict};
 use super::instance::{Instance, Stopped, Template};
+use super::log::LogBudget;
 use super::manifest::Manifest;
 use super::workers::Workers;
 use crate::event::{Event, LaneName};
@@ -58,11 +59,7 @@ struct Bench {
 impl Plugin {
     /// A plugin that decides with this version, on these threads.
     pub(super) fn new(version: Version, workers: Arc<Workers>) -> Self {
-        Self {
-            version: Arc::new(version),
-            workers,
-            benches: Mutex::default(),
-        }
+        Self { version: Arc::new(version), workers, benches: Mutex::default() }
     }
 
     /// Who it is.
@@ -94,10 +91,8 @@ impl Transform for Plugin {
     async fn transform(&self, lane: &LaneName, events: &[&Event]) -> Transformed {
         let version = self.version.clone();
         let needs = version.manifest.needs;
-        let inputs: Vec<Input> = events
-            .iter()
-            .map(|event| Input::new(event, lane, needs))
-            .collect();
+        let inputs: Vec<Input> =
+            events.iter().map(|event| Input::new(event, lane, needs)).collect();
         let count = inputs.len();
         let bench = self.bench(lane);
         let decided = self
@@ -107,12 +102,13 @@ impl Transform for Plugin {
                 let limits = &version.template.limits;
                 let parts = parts(&inputs, limits.input_per_call());
                 let deadline = limits.batch_deadline(inputs.len());
-                let mut guests = Guests {
-                    version: &version,
-                    bench: &bench,
-                    inputs: &inputs,
-                };
-                batch::decide(&mut guests, parts, deadline).await
+                let PluginStamp { name, version: number, .. } = &version.stamp;
+                let words = LogBudget::new(name, number, limits);
+                let mut guests =
+                    Guests { version: &version, bench: &bench, inputs: &inputs, words };
+                let verdicts = batch::decide(&mut guests, parts, deadline).await;
+                guests.words.close();
+                verdicts
             })
             .await;
         let stamp = self.version.stamp.clone();
@@ -120,17 +116,9 @@ impl Transform for Plugin {
             Ok(verdicts) => verdicts,
             Err(error) if error.is_panic() => {
                 tracing::error!(plugin = stamp.name, %error, "plugin host panicked on a batch");
-                all(
-                    count,
-                    Cause::PluginUnavailable,
-                    "the plugin host panicked on this batch",
-                )
+                all(count, Cause::PluginUnavailable, "the plugin host panicked on this batch")
             }
-            Err(_) => all(
-                count,
-                Cause::ShuttingDown,
-                "the plugin host is shutting down",
-            ),
+            Err(_) => all(count, Cause::ShuttingDown, "the plugin host is shutting down"),
         };
         let verdicts = verdicts
             .into_iter()
@@ -169,6 +157,7 @@ struct Guests<'a> {
     version: &'a Version,
     bench: &'a Bench,
     inputs: &'a [Input],
+    words: Arc<LogBudget>,
 }
 
 impl Guests<'_> {
@@ -178,11 +167,7 @@ impl Guests<'_> {
         {
             return Ok(idle);
         }
-        let started = self
-            .version
-            .template
-            .configured(&self.version.settings)
-            .await;
+        let started = self.version.template.configured(&self.version.settings, &self.words).await;
         started.map_err(|stopped| {
             // It was tried when the file was loaded: no event is to blame.
             Fault::Unavailable(match stopped {
@@ -193,10 +178,7 @@ impl Guests<'_> {
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Instance>> {
-        self.bench
-            .idle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.bench.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -205,16 +187,12 @@ impl Caller for Guests<'_> {
         let mut instance = match self.instance(want).await {
             Ok(instance) => instance,
             Err(fault) => {
-                return Reply {
-                    result: Err(fault),
-                    used: Duration::ZERO,
-                    fresh: true,
-                };
+                return Reply { result: Err(fault), used: Duration::ZERO, fresh: true };
             }
         };
         let fresh = instance.is_fresh();
         let inputs: Vec<&Input> = events.iter().map(|place| &self.inputs[*place]).collect();
-        let (result, used) = instance.transform(&inputs).await;
+        let (result, used) = instance.transform(&inputs, &self.words).await;
         let reusable = match self.version.lifecycle {
             Lifecycle::PerBatch => false,
             Lifecycle::Reused => result.is_ok() && !instance.is_worn_out(),
@@ -222,10 +200,6 @@ impl Caller for Guests<'_> {
         if reusable {
             self.idle().push(instance);
         }
-        Reply {
-            result,
-            used,
-            fresh,
-        }
+        Reply { result, used, fresh }
     }
 }

@@ -33,10 +33,7 @@ impl Workers {
             .on_thread_start(|| lower_priority(NICENESS))
             .enable_time()
             .build()?;
-        Ok(Arc::new(Self {
-            threads,
-            runtime: Some(runtime),
-        }))
+        Ok(Arc::new(Self { threads, runtime: Some(runtime) }))
     }
 
     /// How many guests can run at once.
@@ -59,9 +56,7 @@ impl Workers {
     }
 
     fn runtime(&self) -> &Runtime {
-        self.runtime
-            .as_ref()
-            .expect("the runtime is there until drop")
+        self.runtime.as_ref().expect("the runtime is there until drop")
     }
 }
 
@@ -109,10 +104,7 @@ mod tests {
             lower_priority(NICENESS);
             rustix::process::getpriority_process(None).expect("a priority")
         });
-        assert_eq!(
-            lowered.join().expect("no panic"),
-            (before + NICENESS).min(19)
-        );
+        assert_eq!(lowered.join().expect("no panic"), (before + NICENESS).min(19));
         assert_eq!(rustix::process::getpriority_process(None), Ok(before));
     }
 }

@@ -42,8 +42,7 @@ pub(super) async fn work(
 ) -> Report {
     let claim = batch.claim();
     let _counted = lane.metrics.batch_in_flight();
-    lane.metrics
-        .events_waited(batch.events.iter().map(|event| event.waited));
+    lane.metrics.events_waited(batch.events.iter().map(|event| event.waited));
     let mut outcomes = tokio::select! {
         biased;
         // 1. Shutdown has run out of patience: what is in flight is let go, the rest given back.
@@ -58,12 +57,8 @@ pub(super) async fn work(
     count(&lane, &batch, &outcomes);
     let trouble = outcomes.trouble.take();
     let settled = settle(&lane, &claim, outcomes.settlements, &mut phase).await;
-    lane.metrics
-        .events_worked(claimed.elapsed(), batch.events.len());
-    Report {
-        progress: settled.is_ok(),
-        trouble: trouble.or_else(|| settled.err()),
-    }
+    lane.metrics.events_worked(claimed.elapsed(), batch.events.len());
+    Report { progress: settled.is_ok(), trouble: trouble.or_else(|| settled.err()) }
 }
 
 /// Transforms and publishes; on [`Phase::Abandon`] lets the sink decide what it can at once.
@@ -125,13 +120,7 @@ async fn carry(lane: &LaneContext, batch: &Batch, fence: &Fence) -> Outcomes {
     lane.metrics.transform_took(started.elapsed());
     let plan = {
         let mut circuits = lane.circuits();
-        plan::plan(
-            &lane.name,
-            batch.ordering,
-            &batch.events,
-            judged,
-            &mut circuits,
-        )
+        plan::plan(&lane.name, batch.ordering, &batch.events, judged, &mut circuits)
     };
     let destinations: Vec<Destination> = plan.outgoing.iter().map(Destination::from).collect();
     let receipts = if plan.outgoing.is_empty() {
@@ -172,10 +161,7 @@ fn convicted(batch: &Batch) -> Outcomes {
 }
 
 fn released(events: &[Event]) -> Outcomes {
-    Outcomes {
-        settlements: settlements(events, &Action::Release),
-        ..Outcomes::default()
-    }
+    Outcomes { settlements: settlements(events, &Action::Release), ..Outcomes::default() }
 }
 
 fn settlements(events: &[Event], action: &Action) -> Vec<Settlement> {

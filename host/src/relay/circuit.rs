@@ -51,15 +51,12 @@ impl Circuits {
         if self.0.len() >= MOST && !self.0.contains_key(destination) {
             self.0.clear();
         }
-        let circuit = self
-            .0
-            .entry(destination.to_owned())
-            .or_insert_with(|| Circuit {
-                until: Moment::now(),
-                failures: 0,
-                trial: true,
-                last: failure.clone(),
-            });
+        let circuit = self.0.entry(destination.to_owned()).or_insert_with(|| Circuit {
+            until: Moment::now(),
+            failures: 0,
+            trial: true,
+            last: failure.clone(),
+        });
         let resting = circuit.until.left();
         if !circuit.trial && resting > Duration::ZERO {
             return resting;

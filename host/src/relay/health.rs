@@ -83,10 +83,7 @@ impl LaneHealth {
             return Some("its loop has died, which is a bug: restart the process".to_owned());
         }
         let idle = state.progress.elapsed();
-        let overdue = state
-            .stats
-            .oldest_due
-            .filter(|due| *due >= stall && idle >= stall);
+        let overdue = state.stats.oldest_due.filter(|due| *due >= stall && idle >= stall);
         match (&state.obstacle, overdue) {
             (Some(obstacle), _) => Some(obstacle.clone()),
             (None, Some(due)) => Some(format!(
@@ -108,11 +105,7 @@ mod tests {
     use super::*;
 
     fn due(secs: u64, published: u64) -> LaneStats {
-        LaneStats {
-            oldest_due: Some(Duration::from_secs(secs)),
-            published,
-            ..LaneStats::default()
-        }
+        LaneStats { oldest_due: Some(Duration::from_secs(secs)), published, ..LaneStats::default() }
     }
 
     #[test]
@@ -123,10 +116,7 @@ mod tests {
         assert!(health.trouble(Duration::from_secs(30)).is_none());
         health.stats(due(40, 0));
         assert!(health.trouble(Duration::ZERO).is_some());
-        assert!(
-            health.trouble(Duration::from_secs(30)).is_none(),
-            "progress was recent"
-        );
+        assert!(health.trouble(Duration::from_secs(30)).is_none(), "progress was recent");
         health.blocked("the broker is away".into());
         assert!(health.trouble(Duration::from_secs(30)).is_some());
     }

@@ -97,10 +97,7 @@ impl LaneLoop {
                 return self.pause(&failure, true);
             }
             // The database is asked next; only then is the pause over.
-            self.pause = self.pause.take().map(|pause| Pause {
-                broker: false,
-                ..pause
-            });
+            self.pause = self.pause.take().map(|pause| Pause { broker: false, ..pause });
         }
         match self.claim().await {
             Ok(batch) => {
@@ -117,16 +114,10 @@ impl LaneLoop {
     async fn claim(&mut self) -> Result<Option<(Batch, Fence, Moment)>, StoreError> {
         let lane = &self.lane;
         if !self.opened {
-            lane.store
-                .open_lane(&lane.name, lane.config.ordering)
-                .await?;
+            lane.store.open_lane(&lane.name, lane.config.ordering).await?;
             self.opened = true;
         }
-        let look = if Instant::now() >= self.next_full {
-            Look::Full
-        } else {
-            Look::Quick
-        };
+        let look = if Instant::now() >= self.next_full { Look::Full } else { Look::Quick };
         // The lease is counted from before the claim is sent.
         let before = Moment::now();
         let claimed = lane
@@ -145,9 +136,8 @@ impl LaneLoop {
             .await?;
         let took = before.elapsed();
         if look == Look::Full {
-            let recovering = claimed
-                .as_ref()
-                .is_some_and(|batch| batch.suspicion != Suspicion::None);
+            let recovering =
+                claimed.as_ref().is_some_and(|batch| batch.suspicion != Suspicion::None);
             if !recovering {
                 let rest = jittered(FULL_LOOK_INTERVAL.max(took.saturating_mul(FULL_LOOK_SHARE)));
                 self.next_full = Instant::now() + rest;
@@ -186,8 +176,7 @@ impl LaneLoop {
     fn start(&mut self, batch: Batch, fence: Fence, claimed: Moment) {
         let lane = Arc::clone(&self.lane);
         let phase = self.phase.clone();
-        self.in_flight
-            .spawn(batch::work(lane, batch, fence, claimed, phase));
+        self.in_flight.spawn(batch::work(lane, batch, fence, claimed, phase));
     }
 
     fn finished(&mut self, ended: Result<Report, JoinError>) {
@@ -210,18 +199,12 @@ impl LaneLoop {
     fn store_failed(&mut self, error: &StoreError) {
         match error {
             StoreError::Unavailable { .. } => {
-                self.pause(
-                    &Failure::new(Cause::DatabaseUnavailable, chain(error)),
-                    false,
-                );
+                self.pause(&Failure::new(Cause::DatabaseUnavailable, chain(error)), false);
             }
             StoreError::Schema { .. } | StoreError::Refused { .. } => {
                 // The tables may be another's by the time someone has mended this.
                 self.opened = false;
-                self.pause(
-                    &Failure::new(Cause::DatabaseUnavailable, chain(error)),
-                    false,
-                );
+                self.pause(&Failure::new(Cause::DatabaseUnavailable, chain(error)), false);
             }
         }
     }

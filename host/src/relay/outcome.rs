@@ -52,14 +52,7 @@ pub(super) fn decide(
             Standing::Failed(failure) => {
                 // A missing plugin or route: the text names it.
                 let destination = failure.to_string();
-                failed(
-                    event,
-                    failure,
-                    &destination,
-                    policy,
-                    circuits,
-                    &mut outcomes,
-                )
+                failed(event, failure, &destination, policy, circuits, &mut outcomes)
             }
             Standing::Going(_) => receive(event, own, policy, circuits, &mut outcomes),
         };
@@ -85,10 +78,7 @@ pub(super) struct Destination {
 
 impl From<&Outgoing> for Destination {
     fn from(outgoing: &Outgoing) -> Self {
-        Self {
-            event: outgoing.event,
-            topic: outgoing.record.topic.clone(),
-        }
+        Self { event: outgoing.event, topic: outgoing.record.topic.clone() }
     }
 }
 
@@ -142,9 +132,7 @@ fn failed(
             NextStep::HaltKey => Action::Halt(failure),
         },
         FailureKind::Destination => {
-            let after = circuits
-                .failed(destination, &failure)
-                .max(Duration::from_millis(100));
+            let after = circuits.failed(destination, &failure).max(Duration::from_millis(100));
             Action::Wait { after, failure }
         }
         FailureKind::Infrastructure => {
@@ -199,10 +187,7 @@ mod tests {
     }
 
     fn to(event: u32) -> Destination {
-        Destination {
-            event,
-            topic: "t".into(),
-        }
+        Destination { event, topic: "t".into() }
     }
 
     fn decided(
@@ -211,19 +196,8 @@ mod tests {
         to: &[Destination],
         receipts: Vec<Receipt>,
     ) -> Outcomes {
-        let policy = RetryPolicy {
-            max_attempts: 3,
-            ..RetryPolicy::default()
-        };
-        decide(
-            events,
-            Ordering::Key,
-            standings,
-            to,
-            receipts,
-            &policy,
-            &mut Circuits::default(),
-        )
+        let policy = RetryPolicy { max_attempts: 3, ..RetryPolicy::default() };
+        decide(events, Ordering::Key, standings, to, receipts, &policy, &mut Circuits::default())
     }
 
     #[test]
@@ -234,12 +208,7 @@ mod tests {
             &events,
             vec![Standing::Going(2), Standing::Going(2)],
             &[to(0), to(0), to(1), to(1)],
-            vec![
-                Receipt::Acknowledged,
-                Receipt::Acknowledged,
-                Receipt::Acknowledged,
-                unknown,
-            ],
+            vec![Receipt::Acknowledged, Receipt::Acknowledged, Receipt::Acknowledged, unknown],
         );
         assert_eq!(outcomes.settlements[0].action, Action::Published);
         assert_eq!(outcomes.settlements[1].action, Action::Release);
@@ -264,10 +233,7 @@ mod tests {
             &[to(0)],
             vec![Receipt::Refused(topic)],
         );
-        assert!(matches!(
-            outcomes.settlements[0].action,
-            Action::Wait { .. }
-        ));
+        assert!(matches!(outcomes.settlements[0].action, Action::Wait { .. }));
         assert!(outcomes.trouble.is_none());
         let large = Failure::new(Cause::RecordTooLarge, "too large");
         let outcomes = decided(

@@ -68,12 +68,7 @@ pub(super) fn plan(
         let before = outgoing.len();
         let together = affinity(&event.ordering_key());
         let standing = stand(lane, event, judged, circuits, |record| {
-            outgoing.push(Outgoing {
-                slot: slot.0,
-                event: number,
-                affinity: together,
-                record,
-            });
+            outgoing.push(Outgoing { slot: slot.0, event: number, affinity: together, record });
         });
         match &standing {
             Standing::Going(_) | Standing::Dropped(_) => {}
@@ -84,10 +79,7 @@ pub(super) fn plan(
         }
         standings.push(standing);
     }
-    Plan {
-        standings,
-        outgoing,
-    }
+    Plan { standings, outgoing }
 }
 
 fn stand(
@@ -146,46 +138,27 @@ mod tests {
     }
 
     fn deliver(count: usize) -> Judged<'static> {
-        Judged {
-            verdict: Ok(Outcome::Deliver(vec![Delivery::default(); count])),
-            route: None,
-        }
+        Judged { verdict: Ok(Outcome::Deliver(vec![Delivery::default(); count])), route: None }
     }
 
     fn fail() -> Judged<'static> {
-        Judged {
-            verdict: Err(Failure::new(Cause::PluginRejected, "no")),
-            route: None,
-        }
+        Judged { verdict: Err(Failure::new(Cause::PluginRejected, "no")), route: None }
     }
 
     fn lane() -> LaneName {
-        LaneName {
-            source: "s".into(),
-            lane: "default".into(),
-        }
+        LaneName { source: "s".into(), lane: "default".into() }
     }
 
     #[test]
     fn nothing_overtakes_a_failed_event_of_its_key() {
         let events = [event(1, "a"), event(2, "a"), event(3, "b"), event(4, "a")];
         let judged = vec![deliver(1), fail(), deliver(2), deliver(1)];
-        let plan = plan(
-            &lane(),
-            Ordering::Key,
-            &events,
-            judged,
-            &mut Circuits::default(),
-        );
+        let plan = plan(&lane(), Ordering::Key, &events, judged, &mut Circuits::default());
         assert_eq!(plan.standings[0], Standing::Going(1));
         assert!(matches!(plan.standings[1], Standing::Failed(_)));
         assert_eq!(plan.standings[2], Standing::Going(2));
         assert_eq!(plan.standings[3], Standing::Behind);
-        let sent: Vec<_> = plan
-            .outgoing
-            .iter()
-            .map(|out| (out.event, out.slot))
-            .collect();
+        let sent: Vec<_> = plan.outgoing.iter().map(|out| (out.event, out.slot)).collect();
         assert_eq!(sent, [(0, 0), (2, 2), (2, 2)]);
     }
 
@@ -218,13 +191,8 @@ mod tests {
         let rest = circuits.failed("orders", &unknown);
         assert!(circuits.failed("orders", &unknown) <= rest);
         let events = [event(1, "a"), event(2, "a")];
-        let plan = plan(
-            &lane(),
-            Ordering::Key,
-            &events,
-            vec![deliver(1), deliver(1)],
-            &mut circuits,
-        );
+        let plan =
+            plan(&lane(), Ordering::Key, &events, vec![deliver(1), deliver(1)], &mut circuits);
         assert!(matches!(plan.standings[0], Standing::Resting(..)));
         assert_eq!(plan.standings[1], Standing::Behind);
         assert!(plan.outgoing.is_empty());

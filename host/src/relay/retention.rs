@@ -18,11 +18,7 @@ async fn run_once(retention: &Retention) -> u64 {
     let config = &retention.config;
     let mut total = 0;
     loop {
-        match retention
-            .store
-            .delete_published(config.keep, config.batch)
-            .await
-        {
+        match retention.store.delete_published(config.keep, config.batch).await {
             Ok(deleted) => {
                 total += deleted;
                 (retention.deleted)(deleted);

@@ -35,10 +35,7 @@ pub(super) async fn judge<'a>(
             Judge::Plugin(name) => {
                 by_plugin.entry(name).or_default().push(index);
                 // Replaced below; stands only if a plugin broke the contract.
-                Err(Failure::new(
-                    Cause::PluginUnavailable,
-                    "the plugin gave no verdict",
-                ))
+                Err(Failure::new(Cause::PluginUnavailable, "the plugin gave no verdict"))
             }
             Judge::Row => Ok(Outcome::Deliver(vec![Delivery::default()])),
             Judge::Nobody(failure) => Err(failure),

@@ -57,16 +57,12 @@ struct Context {
 impl Settings {
     /// Whether `environment` holds a variable that is meant for settings.
     pub fn any_override(environment: &BTreeMap<String, String>) -> bool {
-        environment
-            .keys()
-            .any(|name| name.starts_with(overrides::PREFIX))
+        environment.keys().any(|name| name.starts_with(overrides::PREFIX))
     }
 
     /// Parses `document` and lays the environment's overrides over it.
     pub fn new(document: Option<Document<'_>>, environment: BTreeMap<String, String>) -> Self {
-        let name: Arc<str> = document
-            .map_or("environment", |document| document.name)
-            .into();
+        let name: Arc<str> = document.map_or("environment", |document| document.name).into();
         let (table, mut problems, damage) = match document {
             Some(document) => {
                 let parsed = tree::parse(&name, document.text);
@@ -74,10 +70,7 @@ impl Settings {
             }
             None => (Table::default(), Vec::new(), None),
         };
-        let mut root = Node {
-            place: Place::Document(name),
-            value: Value::Table(table),
-        };
+        let mut root = Node { place: Place::Document(name), value: Value::Table(table) };
         overrides::apply(&mut root, &environment, &mut problems);
         let folder = document.map_or(Path::new(""), |document| document.folder);
         let context = Context {

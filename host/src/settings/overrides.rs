@@ -57,14 +57,9 @@ pub(super) fn apply(
                  between them, such as {PREFIX}RELAY{SEPARATOR}GRACE"
             ))
         } else if parts.len() > MAX_PARTS {
-            Err(format!(
-                "has more than {MAX_PARTS} parts, no setting is as deep"
-            ))
+            Err(format!("has more than {MAX_PARTS} parts, no setting is as deep"))
         } else {
-            let variable = Variable {
-                place: place.clone(),
-                text,
-            };
+            let variable = Variable { place: place.clone(), text };
             set(root, "", &parts, &variable)
         };
         if let Err(message) = outcome {
@@ -84,10 +79,9 @@ fn set(node: &mut Node, key: &str, parts: &[&str], variable: &Variable<'_>) -> R
     match &mut node.value {
         Value::Table(table) => set_in_table(table, key, part, rest, variable),
         Value::List(items) => set_in_list(items, key, part, rest, variable),
-        Value::Raw { .. } => Err(format!(
-            "contradicts {}, which sets '{key}' to one value",
-            node.place
-        )),
+        Value::Raw { .. } => {
+            Err(format!("contradicts {}, which sets '{key}' to one value", node.place))
+        }
         Value::Text(_)
         | Value::Integer(_)
         | Value::Float(_)
@@ -131,10 +125,7 @@ fn set_in_table(
         [] => node.value = raw(variable),
         _ => set(&mut node, &name, rest, variable)?,
     }
-    let entry = Entry {
-        place: variable.place.clone(),
-        node,
-    };
+    let entry = Entry { place: variable.place.clone(), node };
     table.entries.insert(name, entry);
     Ok(())
 }
@@ -147,13 +138,10 @@ fn set_in_list(
     variable: &Variable<'_>,
 ) -> Result<(), String> {
     let count = items.len();
-    let index: usize = part
-        .parse()
-        .map_err(|_| format!("'{key}' is a list: name a position, 0 to {count}"))?;
+    let index: usize =
+        part.parse().map_err(|_| format!("'{key}' is a list: name a position, 0 to {count}"))?;
     if index > count {
-        return Err(format!(
-            "'{key}' has no position {index}: the next free one is {count}"
-        ));
+        return Err(format!("'{key}' has no position {index}: the next free one is {count}"));
     }
     if index == count {
         items.push(empty_table(variable));
@@ -190,10 +178,7 @@ fn replace(node: &mut Node, variable: &Variable<'_>) -> Result<(), String> {
             ))
         }
         _ => {
-            *node = Node {
-                place: variable.place.clone(),
-                value,
-            };
+            *node = Node { place: variable.place.clone(), value };
             Ok(())
         }
     }
@@ -207,10 +192,7 @@ fn raw(variable: &Variable<'_>) -> Value {
 }
 
 fn empty_table(variable: &Variable<'_>) -> Node {
-    Node {
-        place: variable.place.clone(),
-        value: Value::Table(Table::default()),
-    }
+    Node { place: variable.place.clone(), value: Value::Table(Table::default()) }
 }
 
 #[cfg(test)]
@@ -231,11 +213,7 @@ mod tests {
         variables: &[(&str, &str)],
         read: impl FnOnce(&Section<'_>),
     ) -> Vec<String> {
-        let document = Document {
-            name: "f",
-            folder: Path::new(""),
-            text,
-        };
+        let document = Document { name: "f", folder: Path::new(""), text };
         let settings = Settings::new(Some(document), environment(variables));
         let root = settings.root();
         read(&root);
@@ -260,15 +238,9 @@ mod tests {
             let plugin = root.section("plugins").section("a_b");
             assert_eq!(plugin.integer("fan_out", 0..=9, 0_u8), 7);
             let options = root.section("s").options("librdkafka");
-            let options: Vec<_> = options
-                .iter()
-                .map(|(k, v)| (k.as_str(), v.expose()))
-                .collect();
+            let options: Vec<_> = options.iter().map(|(k, v)| (k.as_str(), v.expose())).collect();
             assert_eq!(options, [("linger.ms", "9"), ("sasl.password", "p")]);
-            assert_eq!(
-                root.section("new").section("deep").string("key").unwrap(),
-                "v"
-            );
+            assert_eq!(root.section("new").section("deep").string("key").unwrap(), "v");
         });
         assert_eq!(found, Vec::<String>::new());
     }
@@ -347,10 +319,7 @@ mod tests {
             ("T__k", "MARKER"),
             ("", "MARKER"),
             ("A____B", "MARKER"),
-            (
-                "1__2__3__4__5__6__7__8__9__10__11__12__13__14__15__16__17",
-                "MARKER",
-            ),
+            ("1__2__3__4__5__6__7__8__9__10__11__12__13__14__15__16__17", "MARKER"),
         ];
         let found = problems(text, &variables, |_| {});
         let expected = [
@@ -373,11 +342,7 @@ mod tests {
     #[test]
     fn a_secret_may_move_between_file_and_environment() {
         let text = "a = { env = \"NOT_SET\" }\nb = \"plain\"\nc = { file = \"none\" }\n";
-        let variables = [
-            ("A", "x"),
-            ("B__ENV", "HAULIER__A"),
-            ("C__ENV", "HAULIER__A"),
-        ];
+        let variables = [("A", "x"), ("B__ENV", "HAULIER__A"), ("C__ENV", "HAULIER__A")];
         let found = problems(text, &variables, |root| {
             for key in ["a", "b", "c"] {
                 assert_eq!(root.secret(key).unwrap().expose(), "x", "{key}");

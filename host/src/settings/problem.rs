@@ -71,10 +71,7 @@ impl Problem {
 
     /// Something that somebody should look at.
     pub fn warning(place: Place, path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self {
-            severity: Severity::Warning,
-            ..Self::error(place, path, message)
-        }
+        Self { severity: Severity::Warning, ..Self::error(place, path, message) }
     }
 
     /// The same problem with what was probably meant, if that is known.
@@ -119,10 +116,7 @@ impl Problems {
 
     /// How many stop the start.
     pub fn errors(&self) -> usize {
-        self.0
-            .iter()
-            .filter(|problem| problem.severity == Severity::Error)
-            .count()
+        self.0.iter().filter(|problem| problem.severity == Severity::Error).count()
     }
 
     /// How many only ask for a look.
@@ -154,12 +148,7 @@ pub(crate) fn closest<'a>(
     let tolerated = word.chars().count() / 3;
     candidates
         .into_iter()
-        .map(|candidate| {
-            (
-                strsim::damerau_levenshtein(&fold(word), &fold(candidate)),
-                candidate,
-            )
-        })
+        .map(|candidate| (strsim::damerau_levenshtein(&fold(word), &fold(candidate)), candidate))
         .filter(|(distance, _)| *distance <= tolerated)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
@@ -176,11 +165,7 @@ mod tests {
 
     #[test]
     fn a_problem_reads_as_place_path_message_and_suggestion() {
-        let place = Place::Position {
-            file: "haulier.toml".into(),
-            line: 12,
-            column: 3,
-        };
+        let place = Place::Position { file: "haulier.toml".into(), line: 12, column: 3 };
         let problem = Problem::error(place, "sinks.main.bootstrap_server", "unknown key")
             .suggesting(Some("bootstrap_servers"));
         assert_eq!(
@@ -196,10 +181,7 @@ mod tests {
     #[test]
     fn the_closest_word_is_close() {
         let words = ["bootstrap_servers", "publish_timeout", "type"];
-        assert_eq!(
-            closest("bootstrap-server", words),
-            Some("bootstrap_servers")
-        );
+        assert_eq!(closest("bootstrap-server", words), Some("bootstrap_servers"));
         assert_eq!(closest("tpye", words), Some("type"));
         assert_eq!(closest("Type", words), Some("type"));
         assert_eq!(closest("payload", words), None);

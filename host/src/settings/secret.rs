@@ -124,10 +124,9 @@ impl Section<'_> {
         match &node.value {
             Value::Text(text) => Ok(Secret::new(text.as_str())),
             Value::Raw { text, literal } => match literal.as_deref() {
-                Some(Node {
-                    value: Value::Table(table),
-                    ..
-                }) if table.is_reference() => self.follow(table),
+                Some(Node { value: Value::Table(table), .. }) if table.is_reference() => {
+                    self.follow(table)
+                }
                 _ => Ok(Secret::new(text.as_str())),
             },
             Value::Table(table) => self.follow(table),
@@ -142,12 +141,7 @@ impl Section<'_> {
         }
         let by_variable = |entry: &Entry| matches!(entry.place, Place::Variable(_));
         let mut entries: Vec<_> = table.in_order();
-        if entries
-            .iter()
-            .filter(|(_, entry)| by_variable(entry))
-            .count()
-            == 1
-        {
+        if entries.iter().filter(|(_, entry)| by_variable(entry)).count() == 1 {
             // The environment says where the secret is now.
             entries.retain(|(_, entry)| by_variable(entry));
         }
@@ -157,10 +151,7 @@ impl Section<'_> {
         let name = match &entry.node.value {
             Value::Text(text) | Value::Raw { text, .. } => text.as_str(),
             other => {
-                return Err(format!(
-                    "expected {SECRET_FORM}, found {} in it",
-                    other.sort()
-                ));
+                return Err(format!("expected {SECRET_FORM}, found {} in it", other.sort()));
             }
         };
         match *kind {
@@ -195,10 +186,7 @@ impl Section<'_> {
         }
         let text =
             String::from_utf8(bytes).map_err(|_| format!("the file {shown} is not UTF-8"))?;
-        match text
-            .strip_suffix('\n')
-            .map(|text| text.strip_suffix('\r').unwrap_or(text))
-        {
+        match text.strip_suffix('\n').map(|text| text.strip_suffix('\r').unwrap_or(text)) {
             _ if text.trim().is_empty() => Err(format!("the file {shown} is empty")),
             Some(line) => Ok(Secret::new(line)),
             None => Ok(Secret::new(text)),

@@ -80,11 +80,7 @@ impl<'a> Section<'a> {
             return Vec::new();
         };
         let Some(items) = elements(node) else {
-            self.wrong(
-                key,
-                node,
-                &format!("a list of tables, each written as [[{key}]]"),
-            );
+            self.wrong(key, node, &format!("a list of tables, each written as [[{key}]]"));
             return Vec::new();
         };
         let path = self.path_of(key);
@@ -153,9 +149,7 @@ impl<'a> Section<'a> {
     pub fn missing(&self, key: &str, remedy: impl Into<String>) {
         self.ask(key);
         if self.is_complete() {
-            self.missing
-                .borrow_mut()
-                .push((key.to_owned(), remedy.into()));
+            self.missing.borrow_mut().push((key.to_owned(), remedy.into()));
         }
     }
 
@@ -199,10 +193,7 @@ impl<'a> Section<'a> {
             misspelt.extend(meant.map(str::to_owned));
             let message = match meant {
                 None if asked.len() <= MAX_LISTED_KEYS && !asked.is_empty() => {
-                    format!(
-                        "unknown key; there are {}",
-                        known().collect::<Vec<_>>().join(", ")
-                    )
+                    format!("unknown key; there are {}", known().collect::<Vec<_>>().join(", "))
                 }
                 _ => "unknown key".to_owned(),
             };
@@ -226,10 +217,7 @@ impl<'a> Section<'a> {
     fn open(&self, path: String, node: &'a Node) -> Section<'a> {
         let table = match &node.value {
             Value::Table(table) => Some(table),
-            Value::Raw {
-                literal: Some(literal),
-                ..
-            } => match &literal.value {
+            Value::Raw { literal: Some(literal), .. } => match &literal.value {
                 Value::Table(table) => Some(table),
                 _ => None,
             },
@@ -248,8 +236,7 @@ impl<'a> Section<'a> {
     }
 
     fn there(&self, key: &str) -> bool {
-        self.table
-            .is_some_and(|table| table.entries.contains_key(key))
+        self.table.is_some_and(|table| table.entries.contains_key(key))
     }
 
     /// The value of `key`, marked as asked for.
@@ -278,10 +265,7 @@ impl<'a> Section<'a> {
 fn elements(node: &Node) -> Option<Vec<&Node>> {
     match &node.value {
         Value::List(items) => Some(items.iter().collect()),
-        Value::Raw {
-            literal: Some(literal),
-            ..
-        } => match &literal.value {
+        Value::Raw { literal: Some(literal), .. } => match &literal.value {
             Value::List(items) => Some(items.iter().collect()),
             _ => None,
         },
@@ -296,9 +280,7 @@ fn elements(node: &Node) -> Option<Vec<&Node>> {
 impl std::fmt::Debug for Section<'_> {
     /// Names the section and none of its values.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Section")
-            .field("path", &self.path)
-            .finish_non_exhaustive()
+        f.debug_struct("Section").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
@@ -319,11 +301,7 @@ mod tests {
 
     /// What is wrong after `read` has read `text`.
     fn problems(text: &str, read: impl FnOnce(&Section<'_>)) -> Vec<String> {
-        let document = Document {
-            name: "f",
-            folder: Path::new(""),
-            text,
-        };
+        let document = Document { name: "f", folder: Path::new(""), text };
         let settings = Settings::new(Some(document), std::collections::BTreeMap::new());
         let root = settings.root();
         read(&root);
@@ -412,10 +390,7 @@ mod tests {
             assert_eq!(root.integer("i", 1..=99, 3_usize), 16);
             assert!(!root.boolean("b", true));
             let day = Duration::from_secs(86_400);
-            assert_eq!(
-                root.duration("d", Duration::ZERO..=day, day),
-                Duration::from_secs(120)
-            );
+            assert_eq!(root.duration("d", Duration::ZERO..=day, day), Duration::from_secs(120));
             assert_eq!(root.size("s", 0..=9999, 1), 2048);
             assert_eq!(root.strings("l").unwrap(), ["x", "y"]);
             let json = root.json("j").unwrap().to_string();
@@ -446,9 +421,7 @@ mod tests {
             section.finish();
         });
         let starts: Vec<_> = found.iter().map(|line| &line[..8]).collect();
-        let expected = [
-            "f:2:1: s", "f:3:10: ", "f:4:10: ", "f:6:1: s", "f:7:11: ", "f:8:11: ",
-        ];
+        let expected = ["f:2:1: s", "f:3:10: ", "f:4:10: ", "f:6:1: s", "f:7:11: ", "f:8:11: "];
         assert_eq!(starts, expected, "{found:#?}");
     }
 }

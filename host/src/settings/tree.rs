@@ -49,11 +49,8 @@ pub(super) struct Table {
 impl Table {
     /// Entries in the order in which they were written.
     pub(super) fn in_order(&self) -> Vec<(&str, &Entry)> {
-        let mut entries: Vec<_> = self
-            .entries
-            .iter()
-            .map(|(key, entry)| (key.as_str(), entry))
-            .collect();
+        let mut entries: Vec<_> =
+            self.entries.iter().map(|(key, entry)| (key.as_str(), entry)).collect();
         entries.sort_by(|(_, left), (_, right)| left.place.cmp(&right.place));
         entries
     }
@@ -90,26 +87,14 @@ impl<'a> Positions<'a> {
     fn new(file: Arc<str>, text: &'a str) -> Self {
         let breaks = text.match_indices('\n').map(|(at, _)| at + 1);
         let line_starts = std::iter::once(0).chain(breaks).collect();
-        Self {
-            file,
-            text,
-            line_starts,
-        }
+        Self { file, text, line_starts }
     }
 
     fn at(&self, offset: usize) -> Place {
         let line = self.line_starts.partition_point(|start| *start <= offset);
-        let start = self
-            .line_starts
-            .get(line.saturating_sub(1))
-            .copied()
-            .unwrap_or_default();
+        let start = self.line_starts.get(line.saturating_sub(1)).copied().unwrap_or_default();
         let before = self.text.get(start..offset).unwrap_or_default();
-        Place::Position {
-            file: self.file.clone(),
-            line,
-            column: before.chars().count() + 1,
-        }
+        Place::Position { file: self.file.clone(), line, column: before.chars().count() + 1 }
     }
 }
 
@@ -143,16 +128,8 @@ pub(super) fn parse(file: &Arc<str>, text: &str) -> Parsed {
         };
         problems.push(Problem::error(place, "", message));
     }
-    let damage = if sound {
-        None
-    } else {
-        Some(damage(text, &problems))
-    };
-    Parsed {
-        root: table(document.get_ref(), &|span| positions.at(span.start)),
-        problems,
-        damage,
-    }
+    let damage = if sound { None } else { Some(damage(text, &problems)) };
+    Parsed { root: table(document.get_ref(), &|span| positions.at(span.start)), problems, damage }
 }
 
 /// The lines from the first to the last mistake; all of them where a string may span lines, as it
@@ -189,15 +166,10 @@ pub(super) fn value(text: &str, place: &Place) -> Option<Node> {
 
 fn table(parsed: &DeTable<'_>, at: &dyn Fn(Range<usize>) -> Place) -> Table {
     let entries = parsed.iter().map(|(key, value)| {
-        let entry = Entry {
-            place: at(key.span()),
-            node: node(value, at),
-        };
+        let entry = Entry { place: at(key.span()), node: node(value, at) };
         (key.get_ref().to_string(), entry)
     });
-    Table {
-        entries: entries.collect(),
-    }
+    Table { entries: entries.collect() }
 }
 
 fn node(parsed: &Spanned<DeValue<'_>>, at: &dyn Fn(Range<usize>) -> Place) -> Node {
@@ -210,18 +182,11 @@ fn node(parsed: &Spanned<DeValue<'_>>, at: &dyn Fn(Range<usize>) -> Place) -> No
         DeValue::Array(items) => Value::List(items.iter().map(|item| node(item, at)).collect()),
         DeValue::Table(inner) => Value::Table(table(inner, at)),
     };
-    Node {
-        place: at(parsed.span()),
-        value,
-    }
+    Node { place: at(parsed.span()), value }
 }
 
 fn integer(digits: &str, radix: u32) -> i128 {
-    let beyond = if digits.starts_with('-') {
-        i128::MIN
-    } else {
-        i128::MAX
-    };
+    let beyond = if digits.starts_with('-') { i128::MIN } else { i128::MAX };
     i128::from_str_radix(digits, radix).unwrap_or(beyond)
 }
 
@@ -239,17 +204,11 @@ mod tests {
     fn places_are_lines_and_characters() {
         let parsed = parse(&"f".into(), "é = 1\r\n[t]\n  \"ü\" = { k = [2] }\n");
         let place = |entry: &Entry| entry.place.to_string();
-        let Some(t) = parsed.root.entries.get("t") else {
-            panic!("no table")
-        };
+        let Some(t) = parsed.root.entries.get("t") else { panic!("no table") };
         assert_eq!(place(t), "f:2:2");
-        let Value::Table(t) = &t.node.value else {
-            panic!("not a table")
-        };
+        let Value::Table(t) = &t.node.value else { panic!("not a table") };
         assert_eq!(place(&t.entries["ü"]), "f:3:3");
-        let Value::Table(inner) = &t.entries["ü"].node.value else {
-            panic!("not a table")
-        };
+        let Value::Table(inner) = &t.entries["ü"].node.value else { panic!("not a table") };
         assert_eq!(place(&inner.entries["k"]), "f:3:11");
     }
 
@@ -259,10 +218,7 @@ mod tests {
         let parsed = parse(&"f".into(), text);
         assert_eq!(parsed.damage, None);
         assert!(parsed.root.entries.contains_key("b"));
-        let expected = [
-            ("f:3:1", "duplicate key 'x'"),
-            ("f:4:2", "duplicate key 'a'"),
-        ];
+        let expected = [("f:3:1", "duplicate key 'x'"), ("f:4:2", "duplicate key 'a'")];
         let expected = expected.map(|(place, message)| (place.to_owned(), message.to_owned()));
         assert_eq!(lines(text), expected);
     }
@@ -281,9 +237,8 @@ mod tests {
 
     #[test]
     fn no_text_makes_it_panic() {
-        let pieces = [
-            "[", "]", "[[a]]", "[a]", "a", ".", "=", "{", "}", "\"", "'", "\n", ",", "1", "é",
-        ];
+        let pieces =
+            ["[", "]", "[[a]]", "[a]", "a", ".", "=", "{", "}", "\"", "'", "\n", ",", "1", "é"];
         let mut seed = 7_usize;
         for _ in 0..20_000 {
             let mut text = String::new();

@@ -10,13 +10,8 @@ pub(super) const DURATION_FORM: &str =
 pub(super) const SIZE_FORM: &str =
     "a size such as \"8MiB\", \"512KiB\", \"1MB\" or a number of bytes";
 
-const DURATION_UNITS: [(&str, u64); 5] = [
-    ("ms", 1),
-    ("s", 1_000),
-    ("m", 60_000),
-    ("h", 3_600_000),
-    ("d", 86_400_000),
-];
+const DURATION_UNITS: [(&str, u64); 5] =
+    [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
 const SIZE_UNITS: [(&str, u64); 8] = [
     ("", 1),
@@ -41,9 +36,8 @@ pub(super) fn size(text: &str) -> Option<u64> {
 
 fn measure(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let text = text.trim();
-    let end = text
-        .find(|letter: char| !letter.is_ascii_digit() && letter != '_')
-        .unwrap_or(text.len());
+    let end =
+        text.find(|letter: char| !letter.is_ascii_digit() && letter != '_').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let number: u64 = number.replace('_', "").parse().ok()?;
     let unit = unit.trim_start().to_ascii_lowercase();

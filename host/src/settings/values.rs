@@ -161,9 +161,7 @@ impl Section<'_> {
     pub fn optional_choice<T: Copy>(&self, key: &str, options: &[(&str, T)]) -> Option<T> {
         let node = self.look(key)?;
         let words = || options.iter().map(|(word, _)| *word);
-        let listed = words()
-            .map(|word| format!("\"{word}\""))
-            .collect::<Vec<_>>();
+        let listed = words().map(|word| format!("\"{word}\"")).collect::<Vec<_>>();
         let listed = listed.join(", ");
         let Some(text) = text(node) else {
             self.wrong(key, node, &format!("one of {listed}"));
@@ -184,10 +182,7 @@ impl Section<'_> {
             Value::Text(text) => return Some(vec![text.clone()]),
             Value::List(items) => items,
             Value::Raw { text, literal } => match literal.as_deref() {
-                Some(Node {
-                    value: Value::List(items),
-                    ..
-                }) => items,
+                Some(Node { value: Value::List(items), .. }) => items,
                 _ => return Some(text.split(',').map(|item| item.trim().to_owned()).collect()),
             },
             _ => {

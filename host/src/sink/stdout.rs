@@ -32,9 +32,7 @@ impl StdoutSink {
     }
 
     fn to(writer: impl Write + Send + 'static) -> Self {
-        Self {
-            writer: Arc::new(Mutex::new(writer)),
-        }
+        Self { writer: Arc::new(Mutex::new(writer)) }
     }
 }
 
@@ -67,10 +65,7 @@ impl Sink for StdoutSink {
     async fn ready(&self) -> Result<(), Failure> {
         let writer = Arc::clone(&self.writer);
         let flushed = tokio::task::spawn_blocking(move || {
-            writer
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .flush()
+            writer.lock().unwrap_or_else(PoisonError::into_inner).flush()
         });
         match flushed.await {
             Ok(Ok(())) => Ok(()),
@@ -84,10 +79,7 @@ impl Sink for StdoutSink {
 }
 
 fn unwritable(problem: &str) -> Failure {
-    Failure::new(
-        Cause::BrokerUnavailable,
-        format!("standard output: {problem}"),
-    )
+    Failure::new(Cause::BrokerUnavailable, format!("standard output: {problem}"))
 }
 
 fn write_all(writer: &mut dyn Write, records: &[Outgoing]) -> io::Result<()> {
@@ -136,22 +128,11 @@ mod tests {
             topic: "t".into(),
             key: key.map(Bytes::from_static),
             payload: payload.map(Bytes::from_static),
-            headers: vec![
-                Header::text("a", "1"),
-                Header {
-                    name: "a".into(),
-                    value: None,
-                },
-            ],
+            headers: vec![Header::text("a", "1"), Header { name: "a".into(), value: None }],
             partition: None,
             timestamp_ms: None,
         };
-        Outgoing {
-            slot: 0,
-            event: 0,
-            affinity: 0,
-            record,
-        }
+        Outgoing { slot: 0, event: 0, affinity: 0, record }
     }
 
     fn open() -> Fence {
@@ -222,9 +203,7 @@ mod tests {
         let fence = open();
         fence.close();
         let out = Shared::default();
-        let receipts = StdoutSink::to(out.clone())
-            .publish(vec![record(None, None)], &fence)
-            .await;
+        let receipts = StdoutSink::to(out.clone()).publish(vec![record(None, None)], &fence).await;
         assert_eq!(receipts, [Receipt::Unsent]);
         assert!(out.0.lock().unwrap().is_empty());
     }

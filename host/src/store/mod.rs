@@ -296,11 +296,6 @@ impl Batch {
             Ordering::None => self.events.iter().map(|event| event.id).collect(),
             Ordering::Key | Ordering::Total => Vec::new(),
         };
-        BatchClaim {
-            token: self.token,
-            ordering: self.ordering,
-            shards: self.shards.clone(),
-            rows,
-        }
+        BatchClaim { token: self.token, ordering: self.ordering, shards: self.shards.clone(), rows }
     }
 }

@@ -66,10 +66,7 @@ impl EncodeMetric for Histogram {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
         let counts = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut buckets = [(0.0, 0); BOUNDS.len()];
-        for (bucket, pair) in buckets
-            .iter_mut()
-            .zip(BOUNDS.into_iter().zip(counts.buckets))
-        {
+        for (bucket, pair) in buckets.iter_mut().zip(BOUNDS.into_iter().zip(counts.buckets)) {
             *bucket = pair;
         }
         encoder.encode_histogram::<NoLabelSet>(counts.sum, counts.count, &buckets, None)

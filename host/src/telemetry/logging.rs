@@ -42,12 +42,10 @@ pub fn init(format: LogFormat, level: &str) -> Result<(), LoggingError> {
     let registry = tracing_subscriber::registry().with(filter);
     let lines = fmt::layer().with_writer(io::stderr);
     let started = match format {
-        LogFormat::Text => registry
-            .with(lines.with_ansi(io::stderr().is_terminal()))
-            .try_init(),
-        LogFormat::Json => registry
-            .with(lines.json().flatten_event(true).with_current_span(false))
-            .try_init(),
+        LogFormat::Text => registry.with(lines.with_ansi(io::stderr().is_terminal())).try_init(),
+        LogFormat::Json => {
+            registry.with(lines.json().flatten_event(true).with_current_span(false)).try_init()
+        }
     };
     started.map_err(LoggingError::Started)
 }
@@ -68,17 +66,12 @@ fn filter(level: &str) -> Result<EnvFilter, String> {
     }
     // A bare word that is no level would be taken for a target at the level trace.
     let bare = |part: &&str| part.chars().all(|letter| letter.is_ascii_alphabetic());
-    let level_name = |part: &str| {
-        part.parse::<tracing_subscriber::filter::LevelFilter>()
-            .is_ok()
-    };
+    let level_name = |part: &str| part.parse::<tracing_subscriber::filter::LevelFilter>().is_ok();
     let mut words = level.split(',').map(str::trim).filter(bare);
     if let Some(word) = words.find(|word| !level_name(word)) {
         return Err(format!("'{word}' is no level: {FORM}"));
     }
-    EnvFilter::builder()
-        .parse(level)
-        .map_err(|error| format!("{error}: {FORM}"))
+    EnvFilter::builder().parse(level).map_err(|error| format!("{error}: {FORM}"))
 }
 
 #[cfg(test)]
@@ -87,12 +80,7 @@ mod tests {
 
     #[test]
     fn levels_and_directives_are_told_from_typing_errors() {
-        for good in [
-            "info",
-            "OFF",
-            "warn,haulier=debug",
-            "info,haulier::relay[turn]=trace",
-        ] {
+        for good in ["info", "OFF", "warn,haulier=debug", "info,haulier::relay[turn]=trace"] {
             assert_eq!(check_level(good), Ok(()), "{good}");
         }
         for bad in ["", "inffo", "info,haulier=loud", "verbose", "a=b=c"] {
@@ -105,9 +93,6 @@ mod tests {
         let _ = init(LogFormat::Json, "off");
         let again = init(LogFormat::Text, "off");
         assert!(matches!(again, Err(LoggingError::Started(_))));
-        assert!(matches!(
-            init(LogFormat::Text, "loud"),
-            Err(LoggingError::Level(_))
-        ));
+        assert!(matches!(init(LogFormat::Text, "loud"), Err(LoggingError::Level(_))));
     }
 }

@@ -170,9 +170,7 @@ impl Metrics {
 
     /// Counts rows that retention has deleted from `source`. Call it with 0 at the start.
     pub fn retention_deleted(&self, source: &Arc<str>, rows: u64) {
-        let labels = SourceLabels {
-            source: Text(source.clone()),
-        };
+        let labels = SourceLabels { source: Text(source.clone()) };
         let family = &self.0.families.retention_deleted;
         family.get_or_create(&labels).inc_by(rows);
     }
@@ -289,10 +287,8 @@ pub struct LaneMetrics {
 
 impl LaneMetrics {
     fn new(families: &Families, name: &LaneName) -> Self {
-        let labels = LaneLabels {
-            source: Text(name.source.clone()),
-            lane: Text(name.lane.clone()),
-        };
+        let labels =
+            LaneLabels { source: Text(name.source.clone()), lane: Text(name.lane.clone()) };
         let lane = Self {
             name: name.clone(),
             claim: families.claim.get_or_create_owned(&labels),
@@ -359,8 +355,7 @@ impl LaneMetrics {
 
     /// `count` events of a batch were settled so long after they were claimed.
     pub fn events_worked(&self, duration: Duration, count: usize) {
-        self.event_work
-            .observe(std::iter::repeat_n(duration, count));
+        self.event_work.observe(std::iter::repeat_n(duration, count));
     }
 
     /// Events were settled as published.
@@ -465,10 +460,7 @@ mod tests {
     use super::*;
 
     fn name() -> LaneName {
-        LaneName {
-            source: "orders".into(),
-            lane: "de\"fault".into(),
-        }
+        LaneName { source: "orders".into(), lane: "de\"fault".into() }
     }
 
     /// Fails to compile when a cause is added, so that `CAUSES` is thought of.
@@ -526,14 +518,9 @@ mod tests {
             let line = format!("haulier_{counter}_total{{{lane}}} 0\n");
             assert!(text.contains(&line), "{line}{text}");
         }
-        for gauge in [
-            "pending",
-            "processing",
-            "failed",
-            "held_keys",
-            "batches_in_flight",
-            "lane_paused",
-        ] {
+        for gauge in
+            ["pending", "processing", "failed", "held_keys", "batches_in_flight", "lane_paused"]
+        {
             let line = format!("haulier_{gauge}{{{lane}}} 0\n");
             assert!(text.contains(&line), "{line}{text}");
         }
@@ -546,14 +533,7 @@ mod tests {
             let line = format!("haulier_{counter}_total{{{lane},cause=\"{cause}\"}} 0\n");
             assert!(text.contains(&line), "{line}{text}");
         }
-        for phase in [
-            "claim",
-            "transform",
-            "publish",
-            "settle",
-            "event_wait",
-            "event_work",
-        ] {
+        for phase in ["claim", "transform", "publish", "settle", "event_wait", "event_work"] {
             let line = format!("haulier_{phase}_seconds_count{{{lane}}} 0\n");
             assert!(text.contains(&line), "{line}{text}");
         }
@@ -604,12 +584,8 @@ mod tests {
         lane.resumed();
         let text = metrics.encode();
         assert!(
-            text.lines()
-                .any(|l| l.starts_with("haulier_batches_in_flight{") && l.ends_with(" 0"))
+            text.lines().any(|l| l.starts_with("haulier_batches_in_flight{") && l.ends_with(" 0"))
         );
-        assert!(
-            text.lines()
-                .any(|l| l.starts_with("haulier_lane_paused{") && l.ends_with(" 0"))
-        );
+        assert!(text.lines().any(|l| l.starts_with("haulier_lane_paused{") && l.ends_with(" 0")));
     }
 }

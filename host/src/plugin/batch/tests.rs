@@ -39,10 +39,7 @@ impl Rule {
     async fn decide(&mut self, events: usize) -> Vec<Option<Cause>> {
         let parts = vec![(0..events).collect()];
         let verdicts = decide(self, parts, Duration::from_secs(1)).await;
-        verdicts
-            .into_iter()
-            .map(|verdict| verdict.err().map(|failure| failure.cause))
-            .collect()
+        verdicts.into_iter().map(|verdict| verdict.err().map(|failure| failure.cause)).collect()
     }
 }
 
@@ -63,23 +60,14 @@ impl Caller for Rule {
                 entered: at.and_then(self.marker),
             })
         } else {
-            Ok(events
-                .iter()
-                .map(|_| Ok(Outcome::Deliver(Vec::new())))
-                .collect())
+            Ok(events.iter().map(|_| Ok(Outcome::Deliver(Vec::new()))).collect())
         };
-        Reply {
-            result,
-            used: if fails { self.cost } else { Duration::ZERO },
-            fresh,
-        }
+        Reply { result, used: if fails { self.cost } else { Duration::ZERO }, fresh }
     }
 }
 
 fn only(bad: &[usize], events: usize) -> Vec<Option<Cause>> {
-    (0..events)
-        .map(|event| bad.contains(&event).then_some(Cause::PluginTrap))
-        .collect()
+    (0..events).map(|event| bad.contains(&event).then_some(Cause::PluginTrap)).collect()
 }
 
 #[tokio::test]
@@ -116,39 +104,23 @@ async fn every_event_at_fault_is_found() {
 
 #[tokio::test]
 async fn a_batch_that_is_too_much_as_a_whole_is_decided_in_parts() {
-    let mut guest = Rule {
-        most: 10,
-        ..Rule::new([], |_| None)
-    };
+    let mut guest = Rule { most: 10, ..Rule::new([], |_| None) };
     assert_eq!(guest.decide(100).await, only(&[], 100));
 }
 
 #[tokio::test]
 async fn an_event_is_not_blamed_for_a_worn_out_instance() {
-    let mut guest = Rule {
-        used: true,
-        leaks: true,
-        ..Rule::new([], |_| None)
-    };
+    let mut guest = Rule { used: true, leaks: true, ..Rule::new([], |_| None) };
     assert_eq!(guest.decide(1).await, only(&[], 1));
     assert_eq!(guest.calls, 2);
 }
 
 #[tokio::test]
 async fn when_time_is_used_up_the_undecided_wait_without_blame() {
-    let mut guest = Rule {
-        cost: Duration::from_millis(100),
-        ..Rule::new(0..256, Some)
-    };
+    let mut guest = Rule { cost: Duration::from_millis(100), ..Rule::new(0..256, Some) };
     let causes = guest.decide(256).await;
-    let blamed = causes
-        .iter()
-        .filter(|it| **it == Some(Cause::PluginTrap))
-        .count();
-    let waiting = causes
-        .iter()
-        .filter(|it| **it == Some(Cause::PluginUnavailable))
-        .count();
+    let blamed = causes.iter().filter(|it| **it == Some(Cause::PluginTrap)).count();
+    let waiting = causes.iter().filter(|it| **it == Some(Cause::PluginUnavailable)).count();
     assert!(blamed >= 5, "{blamed}");
     assert_eq!(blamed + waiting, 256);
     assert!(guest.calls <= 12, "{}", guest.calls);
@@ -160,18 +132,11 @@ async fn without_a_guest_nobody_is_blamed() {
     impl Caller for Nobody {
         async fn call(&mut self, _: &[usize], _: Want) -> Reply {
             let result = Err(Fault::Unavailable("no guest".to_owned()));
-            Reply {
-                result,
-                used: Duration::ZERO,
-                fresh: true,
-            }
+            Reply { result, used: Duration::ZERO, fresh: true }
         }
     }
     let verdicts = decide(&mut Nobody, vec![vec![0], vec![1]], Duration::ZERO).await;
     for verdict in verdicts {
-        assert_eq!(
-            verdict,
-            Err(Failure::new(Cause::PluginUnavailable, "no guest"))
-        );
+        assert_eq!(verdict, Err(Failure::new(Cause::PluginUnavailable, "no guest")));
     }
 }

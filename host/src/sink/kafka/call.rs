@@ -84,9 +84,7 @@ impl<'a> Call<'a> {
         records: Vec<Outgoing>,
         fence: &'a Fence,
     ) -> Self {
-        let pairs = records
-            .iter()
-            .map(|outgoing| (outgoing.slot, outgoing.event));
+        let pairs = records.iter().map(|outgoing| (outgoing.slot, outgoing.event));
         let mut call = Self {
             lane,
             fence,
@@ -113,12 +111,7 @@ impl<'a> Call<'a> {
         let mut lookups: FuturesUnordered<Lookup<'a>> = (0..self.destinations.len())
             .filter(|&place| !self.destinations[place].records.is_empty())
             .map(|place| {
-                lookup(
-                    lane,
-                    self.destinations[place].name.clone(),
-                    place,
-                    &self.pipelined,
-                )
+                lookup(lane, self.destinations[place].name.clone(), place, &self.pipelined)
             })
             .collect();
         loop {
@@ -144,12 +137,8 @@ impl<'a> Call<'a> {
             self.wait(&mut progress, &mut lookups).await;
         }
         drop(lookups);
-        let ended = Failure::new(
-            Cause::LeaseEnding,
-            "the lease did not allow to send it again",
-        );
-        self.schedule
-            .receipts(self.halted.as_ref().unwrap_or(&ended))
+        let ended = Failure::new(Cause::LeaseEnding, "the lease did not allow to send it again");
+        self.schedule.receipts(self.halted.as_ref().unwrap_or(&ended))
     }
 
     /// Checks every record and collects the topics.
@@ -205,11 +194,7 @@ impl<'a> Call<'a> {
             let outgoing = &self.records[index];
             match choose(outgoing, topic) {
                 Ok(partition) => {
-                    let target = Target {
-                        topic: topic.number,
-                        partition,
-                        careful,
-                    };
+                    let target = Target { topic: topic.number, partition, careful };
                     self.schedule.assign(index, target);
                 }
                 Err(failure) => self.schedule.reject(index, Receipt::Refused(failure)),
@@ -241,11 +226,7 @@ impl<'a> Call<'a> {
                 break;
             }
             let Candidate { index, target } = candidate;
-            let kind = if target.careful {
-                Kind::Careful
-            } else {
-                Kind::Pipelined
-            };
+            let kind = if target.careful { Kind::Careful } else { Kind::Pipelined };
             let producer = match kind {
                 Kind::Pipelined => &self.pipelined,
                 Kind::Careful => match &self.careful {
@@ -286,11 +267,7 @@ impl<'a> Call<'a> {
             let Some(target) = self.schedule.target(report.index) else {
                 continue;
             };
-            let kind = if target.careful {
-                Kind::Careful
-            } else {
-                Kind::Pipelined
-            };
+            let kind = if target.careful { Kind::Careful } else { Kind::Pipelined };
             self.out[slot(kind)] -= 1;
             match report.result {
                 Ok(()) => self.schedule.acked(report.index),
@@ -360,15 +337,13 @@ impl<'a> Call<'a> {
     /// Nobody knows what became of a record; nothing more is sent in this call.
     fn lose(&mut self, index: usize, failure: Failure) {
         self.lane.topics.forget(&self.records[index].record.topic);
-        self.schedule
-            .failed(index, Receipt::Unknown(failure.clone()));
+        self.schedule.failed(index, Receipt::Unknown(failure.clone()));
         self.halted.get_or_insert(failure);
     }
 
     /// Nothing more is sent in this call, and the failure has to be said.
     fn halt(&mut self, failure: Failure) {
-        self.schedule
-            .stop_waiting(&Receipt::Unknown(failure.clone()));
+        self.schedule.stop_waiting(&Receipt::Unknown(failure.clone()));
         self.halted.get_or_insert(failure);
     }
 
@@ -424,12 +399,7 @@ impl<'a> Call<'a> {
 
 impl Destination {
     fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            records: Vec::new(),
-            number: None,
-            closed: None,
-        }
+        Self { name: name.to_owned(), records: Vec::new(), number: None, closed: None }
     }
 }
 

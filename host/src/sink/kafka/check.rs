@@ -77,10 +77,7 @@ fn topic(name: &str) -> Result<(), Failure> {
     } else {
         return Ok(());
     };
-    Err(Failure::new(
-        Cause::TopicIllegal,
-        format!("the topic name {name:?} {problem}"),
-    ))
+    Err(Failure::new(Cause::TopicIllegal, format!("the topic name {name:?} {problem}")))
 }
 
 #[cfg(test)]
@@ -117,10 +114,7 @@ mod tests {
     fn key_headers_and_overhead_count_towards_the_size() {
         let taken = size(&record("t", 0));
         assert_eq!(cause(&record("t", 1000 - taken)), None);
-        assert_eq!(
-            cause(&record("t", 1001 - taken)),
-            Some(Cause::RecordTooLarge)
-        );
+        assert_eq!(cause(&record("t", 1001 - taken)), Some(Cause::RecordTooLarge));
     }
 
     #[test]

@@ -119,11 +119,7 @@ mod tests {
             Code::Authentication,
             Code::ClusterAuthorizationFailed,
         ] {
-            assert_eq!(
-                verdict(code, false),
-                Verdict::Lost(Cause::BrokerUnavailable),
-                "{code:?}"
-            );
+            assert_eq!(verdict(code, false), Verdict::Lost(Cause::BrokerUnavailable), "{code:?}");
         }
     }
 
@@ -133,9 +129,6 @@ mod tests {
             verdict(Code::UnknownPartition, true),
             Verdict::Refused(Cause::PartitionIllegal)
         );
-        assert_eq!(
-            verdict(Code::UnknownPartition, false),
-            Verdict::Refused(Cause::TopicUnknown)
-        );
+        assert_eq!(verdict(Code::UnknownPartition, false), Verdict::Refused(Cause::TopicUnknown));
     }
 }

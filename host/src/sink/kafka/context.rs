@@ -32,21 +32,13 @@ enum Role {
 impl Context {
     /// For a producer generation.
     pub(super) fn producing(shared: Arc<Shared>, label: Arc<str>, client: &ClientConfig) -> Self {
-        Self {
-            label,
-            unsecured_tokens: token::is_unsecured(client),
-            role: Role::Producer(shared),
-        }
+        Self { label, unsecured_tokens: token::is_unsecured(client), role: Role::Producer(shared) }
     }
 
     /// For a client that only asks whether the cluster answers.
     pub(super) fn probing(label: Arc<str>, client: &ClientConfig) -> Self {
         let role = Role::Probe(Mutex::new(None));
-        Self {
-            label,
-            unsecured_tokens: token::is_unsecured(client),
-            role,
-        }
+        Self { label, unsecured_tokens: token::is_unsecured(client), role }
     }
 
     /// The last trouble a probing client had.
@@ -119,10 +111,8 @@ impl ClientContext for Context {
         if self.unsecured_tokens {
             token::unsecured(config.unwrap_or_default())
         } else {
-            Err(
-                "no way to get a token: set sasl.oauthbearer.method = \"oidc\" and its options"
-                    .into(),
-            )
+            Err("no way to get a token: set sasl.oauthbearer.method = \"oidc\" and its options"
+                .into())
         }
     }
 }

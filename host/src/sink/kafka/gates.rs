@@ -43,10 +43,7 @@ pub(super) enum Pass {
 
 impl Gates {
     pub(super) fn new(proof: Option<Duration>) -> Self {
-        Self {
-            proof,
-            places: HashMap::new(),
-        }
+        Self { proof, places: HashMap::new() }
     }
 
     /// Lets one record through to `place`, if the gate is open.
@@ -78,10 +75,7 @@ impl Gates {
                 false
             }
             Gate::Proving if self.proof.is_some() => {
-                *gate = Gate::Proven {
-                    out: 0,
-                    since: Moment::now(),
-                };
+                *gate = Gate::Proven { out: 0, since: Moment::now() };
                 true
             }
             Gate::Proving => {
@@ -148,9 +142,7 @@ impl Ages {
 
     /// When the oldest record on the way was handed over, at the latest.
     pub(super) fn oldest(&self) -> Option<Moment> {
-        self.steps
-            .front()
-            .map(|(step, _)| Moment::from_millis(step * STEP_MS))
+        self.steps.front().map(|(step, _)| Moment::from_millis(step * STEP_MS))
     }
 }
 
@@ -165,11 +157,7 @@ mod tests {
         let mut gates = Gates::new(Some(HOUR));
         assert_eq!(gates.enter((0, 0)), Some(Pass::Alone));
         assert_eq!(gates.enter((0, 0)), None);
-        assert_eq!(
-            gates.enter((0, 1)),
-            Some(Pass::Alone),
-            "another partition is another gate"
-        );
+        assert_eq!(gates.enter((0, 1)), Some(Pass::Alone), "another partition is another gate");
         assert!(gates.acknowledged((0, 0)));
         assert_eq!(gates.enter((0, 0)), Some(Pass::Among));
         assert_eq!(gates.enter((0, 0)), Some(Pass::Among));

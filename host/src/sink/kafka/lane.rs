@@ -117,10 +117,7 @@ impl Lane {
     /// Lets go of a careful producer that nobody has used for a while.
     pub(super) fn tidy(&self) {
         let mut careful = lock(&self.careful);
-        if careful
-            .as_ref()
-            .is_some_and(|(_, used)| used.elapsed() > CAREFUL_IDLE)
-        {
+        if careful.as_ref().is_some_and(|(_, used)| used.elapsed() > CAREFUL_IDLE) {
             *careful = None;
         }
     }
@@ -179,10 +176,7 @@ impl Lane {
     fn failure(&self, text: &str) -> Failure {
         let servers = &self.config.bootstrap_servers;
         let text = options::redact(&self.config.options, text);
-        Failure::new(
-            Cause::BrokerUnavailable,
-            format!("Kafka at {servers}: {text}"),
-        )
+        Failure::new(Cause::BrokerUnavailable, format!("Kafka at {servers}: {text}"))
     }
 }
 

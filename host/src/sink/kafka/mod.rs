@@ -89,14 +89,7 @@ impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |(name, value): (&String, &String)| {
             let secret = options::is_secret(name);
-            (
-                name.clone(),
-                if secret {
-                    "…".to_owned()
-                } else {
-                    value.clone()
-                },
-            )
+            (name.clone(), if secret { "…".to_owned() } else { value.clone() })
         };
         let shown: BTreeMap<_, _> = self.options.iter().map(shown).collect();
         f.debug_struct("Config")
@@ -144,13 +137,9 @@ impl KafkaSink {
     pub fn new(config: Config, label: &str) -> Result<Self, SinkError> {
         let problems = validate(&config);
         if problems.is_empty() {
-            return Ok(Self {
-                lane: Lane::start(config, label)?,
-            });
+            return Ok(Self { lane: Lane::start(config, label)? });
         }
-        let lines = problems
-            .iter()
-            .map(|(name, problem)| format!("{name}: {problem}"));
+        let lines = problems.iter().map(|(name, problem)| format!("{name}: {problem}"));
         Err(SinkError::Config(lines.collect::<Vec<_>>().join("; ")))
     }
 }

@@ -59,9 +59,7 @@ fn reserved(name: &str, value: &str) -> Option<&'static str> {
             "without it records behind a refused one overtake it; it cannot be switched off"
         }
         "max.in.flight" | "max.in.flight.requests.per.connection"
-            if !value
-                .parse()
-                .is_ok_and(|count: u32| (1..=5).contains(&count)) =>
+            if !value.parse().is_ok_and(|count: u32| (1..=5).contains(&count)) =>
         {
             "a broker remembers five batches of a producer; use 1 to 5"
         }
@@ -91,25 +89,14 @@ fn reserved(name: &str, value: &str) -> Option<&'static str> {
 
 /// Whether the value of option `name` must not be shown.
 pub(super) fn is_secret(name: &str) -> bool {
-    const PARTS: [&str; 6] = [
-        "password",
-        "secret",
-        "key.pem",
-        "private",
-        "oauthbearer",
-        "token",
-    ];
+    const PARTS: [&str; 6] = ["password", "secret", "key.pem", "private", "oauthbearer", "token"];
     PARTS.iter().any(|part| name.contains(part))
 }
 
 /// `text` without any value of a secret option.
 pub(super) fn redact(options: &BTreeMap<String, String>, text: &str) -> String {
-    let secrets = options
-        .iter()
-        .filter(|(name, value)| is_secret(name) && !value.is_empty());
-    secrets.fold(text.to_owned(), |text, (_, value)| {
-        text.replace(value.as_str(), "…")
-    })
+    let secrets = options.iter().filter(|(name, value)| is_secret(name) && !value.is_empty());
+    secrets.fold(text.to_owned(), |text, (_, value)| text.replace(value.as_str(), "…"))
 }
 
 /// librdkafka's config for a producer of `kind`.
@@ -162,11 +149,7 @@ fn base(config: &Config) -> ClientConfig {
     let refresh = config.metadata_refresh.as_millis().to_string();
     client.set("topic.metadata.refresh.interval.ms", refresh);
     let debugging = config.options.contains_key("debug");
-    client.set_log_level(if debugging {
-        RDKafkaLogLevel::Debug
-    } else {
-        RDKafkaLogLevel::Info
-    });
+    client.set_log_level(if debugging { RDKafkaLogLevel::Debug } else { RDKafkaLogLevel::Info });
     client
 }
 
@@ -191,35 +174,20 @@ pub fn validate(config: &Config) -> Vec<(String, String)> {
 fn fields(config: &Config) -> Vec<(String, String)> {
     let mut problems = Vec::new();
     let mut add = |name: &str, problem: String| problems.push((name.to_owned(), problem));
-    if config
-        .bootstrap_servers
-        .split(',')
-        .all(|server| server.trim().is_empty())
-    {
-        add(
-            "bootstrap_servers",
-            "is empty; give at least one host:port".to_owned(),
-        );
+    if config.bootstrap_servers.split(',').all(|server| server.trim().is_empty()) {
+        add("bootstrap_servers", "is empty; give at least one host:port".to_owned());
     }
     if !(MIN_PUBLISH_TIMEOUT..=MAX_PUBLISH_TIMEOUT).contains(&config.publish_timeout) {
         let range = format!("must be between {MIN_PUBLISH_TIMEOUT:?} and {MAX_PUBLISH_TIMEOUT:?}");
         add("publish_timeout", range);
     }
     if !RECORD_BYTES.contains(&config.max_record_bytes) {
-        let range = format!(
-            "must be between {} and {}",
-            RECORD_BYTES.start(),
-            RECORD_BYTES.end()
-        );
+        let range = format!("must be between {} and {}", RECORD_BYTES.start(), RECORD_BYTES.end());
         add("max_record_bytes", range);
     }
     let refresh = Duration::from_secs(1)..=Duration::from_secs(3600);
     if !refresh.contains(&config.metadata_refresh) {
-        let range = format!(
-            "must be between {:?} and {:?}",
-            refresh.start(),
-            refresh.end()
-        );
+        let range = format!("must be between {:?} and {:?}", refresh.start(), refresh.end());
         add("metadata_refresh", range);
     }
     problems
@@ -246,18 +214,10 @@ fn together(config: &Config) -> Option<(String, String)> {
     let native = match client.create_native_config() {
         Ok(native) => native,
         Err(error) => {
-            return Some((
-                "options".to_owned(),
-                redact(&config.options, &describe(&error)),
-            ));
+            return Some(("options".to_owned(), redact(&config.options, &describe(&error))));
         }
     };
-    let number = |name: &str| {
-        native
-            .get(name)
-            .ok()
-            .and_then(|value| value.parse::<f64>().ok())
-    };
+    let number = |name: &str| native.get(name).ok().and_then(|value| value.parse::<f64>().ok());
     let limit = number("queue.buffering.max.kbytes").unwrap_or(f64::MAX) * 1024.0;
     #[expect(clippy::cast_precision_loss, reason = "only compared, far below 2^52")]
     if limit < config.max_record_bytes as f64 {
@@ -281,10 +241,7 @@ fn together(config: &Config) -> Option<(String, String)> {
     let made: Result<BaseProducer<Context>, _> =
         BaseProducer::from_config_and_context(&client, context);
     let error = made.err()?;
-    Some((
-        "options".to_owned(),
-        redact(&config.options, &describe(&error)),
-    ))
+    Some(("options".to_owned(), redact(&config.options, &describe(&error))))
 }
 
 /// librdkafka's own words, without the value that rdkafka adds to them.
@@ -300,9 +257,7 @@ mod tests {
     use super::*;
 
     fn with(options: &[(&str, &str)]) -> Config {
-        let pairs = options
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let pairs = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         Config {
             bootstrap_servers: "localhost:9".into(),
             options: pairs.collect(),
@@ -356,41 +311,22 @@ mod tests {
 
     #[test]
     fn all_problems_are_named_at_once() {
-        let mut config = with(&[
-            ("no.such.option", "1"),
-            ("linger.ms", "soon"),
-            ("acks", "0"),
-        ]);
+        let mut config = with(&[("no.such.option", "1"), ("linger.ms", "soon"), ("acks", "0")]);
         config.publish_timeout = Duration::from_millis(1);
         config.bootstrap_servers = " , ".into();
         assert_eq!(
             names(&config),
-            [
-                "bootstrap_servers",
-                "publish_timeout",
-                "acks",
-                "linger.ms",
-                "no.such.option"
-            ]
+            ["bootstrap_servers", "publish_timeout", "acks", "linger.ms", "no.such.option"]
         );
     }
 
     #[test]
     fn options_that_contradict_each_other_are_found() {
-        assert_eq!(
-            names(&with(&[("queue.buffering.max.kbytes", "1")])).len(),
-            1
-        );
+        assert_eq!(names(&with(&[("queue.buffering.max.kbytes", "1")])).len(), 1);
         assert_eq!(names(&with(&[("linger.ms", "9000")])), ["linger.ms"]);
-        let conflict = [
-            ("reconnect.backoff.ms", "5000"),
-            ("reconnect.backoff.max.ms", "1000"),
-        ];
+        let conflict = [("reconnect.backoff.ms", "5000"), ("reconnect.backoff.max.ms", "1000")];
         assert_eq!(names(&with(&conflict)), ["options"]);
-        assert_eq!(
-            names(&with(&[("sasl.mechanism", "OAUTHBEARER")])),
-            ["sasl.mechanism"]
-        );
+        assert_eq!(names(&with(&[("sasl.mechanism", "OAUTHBEARER")])), ["sasl.mechanism"]);
     }
 
     #[test]
@@ -434,10 +370,7 @@ mod tests {
         ]);
         let shown = format!("{config:?}");
         assert!(!shown.contains("hunter"), "{shown}");
-        assert!(
-            shown.contains("linger.ms") && shown.contains('7'),
-            "{shown}"
-        );
+        assert!(shown.contains("linger.ms") && shown.contains('7'), "{shown}");
         assert_eq!(redact(&config.options, "bad value hunter2"), "bad value …");
     }
 }

@@ -168,12 +168,8 @@ impl Generation {
             Kind::Pipelined => Some(PROOF),
             Kind::Careful => None,
         };
-        let state = State {
-            retired: None,
-            gates: Gates::new(proof),
-            ages: Ages::default(),
-            trouble: None,
-        };
+        let state =
+            State { retired: None, gates: Gates::new(proof), ages: Ages::default(), trouble: None };
         let shared = Arc::new(Shared {
             kind: blueprint.kind,
             publish_timeout: blueprint.publish_timeout,
@@ -197,11 +193,7 @@ impl Generation {
                 .spawn(move || attend(&producer, &shared))
                 .map_err(SinkError::Thread)?
         };
-        Ok(Self {
-            producer,
-            shared,
-            thread,
-        })
+        Ok(Self { producer, shared, thread })
     }
 
     /// Hands over one record, or says why not.
@@ -221,13 +213,7 @@ impl Generation {
             return Handover::Gated;
         };
         let step = state.ages.begin(Moment::now());
-        let ticket = Ticket {
-            board: Arc::clone(board),
-            index,
-            target,
-            step,
-            pass,
-        };
+        let ticket = Ticket { board: Arc::clone(board), index, target, step, pass };
         let mut message: BaseRecord<'_, [u8], [u8], _> =
             BaseRecord::with_opaque_to(&record.topic, Box::new(ticket)).partition(target.partition);
         message.key = record.key.as_deref();
@@ -305,11 +291,7 @@ impl Shared {
         if let Err(code) = result {
             self.failed(code);
         }
-        ticket.board.put(Report {
-            index: ticket.index,
-            result,
-            pass: ticket.pass,
-        });
+        ticket.board.put(Report { index: ticket.index, result, pass: ticket.pass });
         if self.starving.swap(false, Memory::AcqRel) || opened {
             self.progress.send_replace(());
         }
@@ -374,10 +356,7 @@ impl Shared {
     /// the fence holds, which was asked for the whole timeout.
     fn is_overdue(&self) -> bool {
         let limit = self.publish_timeout.saturating_sub(2 * POLL);
-        self.lock()
-            .ages
-            .oldest()
-            .is_some_and(|at| at.elapsed() >= limit)
+        self.lock().ages.oldest().is_some_and(|at| at.elapsed() >= limit)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -427,10 +406,7 @@ fn headers(record: &Record) -> Option<OwnedHeaders> {
     }
     let start = OwnedHeaders::new_with_capacity(record.headers.len());
     let insert = |headers: OwnedHeaders, header: &crate::event::Header| {
-        headers.insert(KafkaHeader {
-            key: &header.name,
-            value: header.value.as_deref(),
-        })
+        headers.insert(KafkaHeader { key: &header.name, value: header.value.as_deref() })
     };
     Some(record.headers.iter().fold(start, insert))
 }

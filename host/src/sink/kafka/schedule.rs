@@ -273,9 +273,7 @@ impl Schedule {
     /// The records that are handed over and undecided.
     pub(super) fn undecided(&self) -> Vec<usize> {
         let out = |entry: &Entry| matches!(entry.state, State::Out);
-        (0..self.entries.len())
-            .filter(|&index| out(&self.entries[index]))
-            .collect()
+        (0..self.entries.len()).filter(|&index| out(&self.entries[index])).collect()
     }
 
     /// How many are handed over and undecided.
@@ -350,9 +348,7 @@ impl Schedule {
 
     fn stop(&mut self, index: usize, receipt: Receipt) {
         let slot = self.entries[index].slot;
-        self.slots[slot]
-            .stopped
-            .get_or_insert_with(|| receipt.clone());
+        self.slots[slot].stopped.get_or_insert_with(|| receipt.clone());
         self.entries[index].state = State::Done(receipt);
     }
 
@@ -390,11 +386,7 @@ impl Schedule {
         if let Some(rejected) = group.rejected {
             // Only once its predecessors are acknowledged: until then it may be their turn to stop
             // the slot.
-            return if state.out == 0 {
-                Look::Reject(rejected)
-            } else {
-                Look::Wait
-            };
+            return if state.out == 0 { Look::Reject(rejected) } else { Look::Wait };
         }
         let Plan::Target(target) = entry.plan else {
             return Look::Wait;
@@ -454,11 +446,7 @@ mod tests {
     }
 
     fn place(topic: u32, partition: i32) -> Target {
-        Target {
-            topic,
-            partition,
-            careful: false,
-        }
+        Target { topic, partition, careful: false }
     }
 
     /// A schedule of (slot, event, partition) records, all of one topic.
@@ -530,13 +518,7 @@ mod tests {
         let unsent = Receipt::Unsent;
         assert_eq!(
             schedule.receipts(&cut()),
-            [
-                Receipt::Acknowledged,
-                unsent.clone(),
-                refusal(),
-                unsent,
-                Receipt::Acknowledged
-            ]
+            [Receipt::Acknowledged, unsent.clone(), refusal(), unsent, Receipt::Acknowledged]
         );
     }
 
@@ -556,10 +538,7 @@ mod tests {
         let mut schedule = plan(&[(0, 0, 0), (0, 1, 0), (0, 2, 0)], PublishMode::Pipelined);
         assert_eq!(pump(&mut schedule), [0, 1, 2]);
         schedule.returned(1);
-        assert!(
-            pump(&mut schedule).is_empty(),
-            "others of the slot are undecided"
-        );
+        assert!(pump(&mut schedule).is_empty(), "others of the slot are undecided");
         schedule.returned(0);
         schedule.returned(2);
         for index in 0..3 {
@@ -628,13 +607,7 @@ mod tests {
             };
             let poison = records.iter().map(|_| random.random_bool(0.05)).collect();
             let schedule = Schedule::new(records.iter().map(|(s, e, _)| (*s, *e)), mode);
-            Self {
-                schedule,
-                records,
-                poison,
-                wires: HashMap::new(),
-                log: Vec::new(),
-            }
+            Self { schedule, records, poison, wires: HashMap::new(), log: Vec::new() }
         }
 
         fn run(&mut self, random: &mut StdRng) {
@@ -672,10 +645,7 @@ mod tests {
                 let Some(Candidate { index, target }) = self.schedule.next() else {
                     return;
                 };
-                let wire = self
-                    .wires
-                    .entry((target.topic, target.partition))
-                    .or_default();
+                let wire = self.wires.entry((target.topic, target.partition)).or_default();
                 if random.random_bool(0.1) || (target.careful && !wire.is_empty()) {
                     self.schedule.gated(index);
                 } else {
@@ -727,20 +697,12 @@ mod tests {
             let mut random = StdRng::seed_from_u64(seed);
             let mut model = Model::new(&mut random);
             model.run(&mut random);
-            let Model {
-                schedule,
-                records,
-                poison,
-                log,
-                ..
-            } = model;
+            let Model { schedule, records, poison, log, .. } = model;
             let receipts = schedule.receipts(&cut());
             let first = |index: usize| log.iter().position(|at| *at == index);
             let refused = |event: u32| {
                 let of_event = (0..records.len()).filter(|at| records[*at].1 == event);
-                of_event
-                    .into_iter()
-                    .any(|at| matches!(receipts[at], Receipt::Refused(_)))
+                of_event.into_iter().any(|at| matches!(receipts[at], Receipt::Refused(_)))
             };
             for (index, (slot, event, _)) in records.iter().enumerate() {
                 let appended = first(index);

@@ -50,18 +50,11 @@ pub(super) fn unsecured(config: &str) -> Result<OAuthToken, Box<dyn Error>> {
     claims.insert("iat".to_owned(), json!(now.as_secs()));
     claims.insert("exp".to_owned(), json!(end.as_secs()));
     if let Some(scope) = scope {
-        claims.insert(
-            scope_claim.to_owned(),
-            json!(scope.split(',').collect::<Vec<_>>()),
-        );
+        claims.insert(scope_claim.to_owned(), json!(scope.split(',').collect::<Vec<_>>()));
     }
     let part = |value: &Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
     Ok(OAuthToken {
-        token: format!(
-            "{}.{}.",
-            part(&json!({ "alg": "none" })),
-            part(&Value::Object(claims))
-        ),
+        token: format!("{}.{}.", part(&json!({ "alg": "none" })), part(&Value::Object(claims))),
         principal_name: principal.to_owned(),
         lifetime_ms: i64::try_from(end.as_millis())?,
     })
@@ -82,10 +75,7 @@ mod tests {
             serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(parts[1]).unwrap()).unwrap();
         assert_eq!(claims["sub"], "relay");
         assert_eq!(claims["scope"], json!(["a", "b"]));
-        assert_eq!(
-            claims["exp"].as_u64().unwrap() - claims["iat"].as_u64().unwrap(),
-            60
-        );
+        assert_eq!(claims["exp"].as_u64().unwrap() - claims["iat"].as_u64().unwrap(), 60);
     }
 
     #[test]

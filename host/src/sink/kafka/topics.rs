@@ -50,10 +50,7 @@ struct Entry {
 impl Entry {
     fn answer(&self) -> Result<Topic, Failure> {
         let partitions = self.partitions.clone()?;
-        Ok(Topic {
-            number: self.number,
-            partitions,
-        })
+        Ok(Topic { number: self.number, partitions })
     }
 }
 
@@ -123,11 +120,7 @@ impl Topics {
     fn fresh(&self, name: &str) -> Option<Result<Topic, Failure>> {
         let entries = self.lock();
         let entry = entries.get(name)?;
-        let limit = if entry.partitions.is_ok() {
-            self.refresh
-        } else {
-            REFUSAL_AGE
-        };
+        let limit = if entry.partitions.is_ok() { self.refresh } else { REFUSAL_AGE };
         (entry.asked.elapsed() < limit).then(|| entry.answer())
     }
 
@@ -204,10 +197,7 @@ fn unknown(name: &str) -> String {
 fn refused(name: &str, code: Code) -> Failure {
     // A topic that is being created has no leader yet: ask again, like for one that is missing.
     if code == Code::LeaderNotAvailable {
-        return Failure::new(
-            Cause::TopicUnknown,
-            format!("topic '{name}' is not ready: {code}"),
-        );
+        return Failure::new(Cause::TopicUnknown, format!("topic '{name}' is not ready: {code}"));
     }
     match verdict(code, false) {
         Verdict::Refused(Cause::TopicUnknown) => Failure::new(Cause::TopicUnknown, unknown(name)),
@@ -223,8 +213,5 @@ fn refused(name: &str, code: Code) -> Failure {
 fn silent(name: &str, error: &KafkaError, trouble: Option<&str>) -> Failure {
     let code = error.rdkafka_error_code().unwrap_or(Code::Unknown);
     let text = trouble.map_or_else(|| code.to_string(), str::to_owned);
-    Failure::new(
-        Cause::BrokerUnavailable,
-        format!("no answer about topic '{name}': {text}"),
-    )
+    Failure::new(Cause::BrokerUnavailable, format!("no answer about topic '{name}': {text}"))
 }

@@ -42,12 +42,7 @@ impl Statements {
              (extract(epoch FROM e.created_at) * 1000)::float8, \
              extract(epoch FROM clock.now - greatest(e.available_at, e.created_at))::float8",
         );
-        Self {
-            tables: tables.clone(),
-            settle,
-            columns,
-            payload,
-        }
+        Self { tables: tables.clone(), settle, columns, payload }
     }
 
     /// Shards that are free and have due work, those served longest ago first.
@@ -179,16 +174,9 @@ impl Statements {
     /// seconds cover a transaction that has its id but not yet its transaction number.
     pub(super) fn survey(&self, whole_lane: bool) -> AssertSqlSafe<String> {
         let (of_shard, key, order) = if whole_lane {
-            (
-                WHOLE_LANE,
-                "''::bytea",
-                ["e.lane, e.id", "e.lane DESC, e.id DESC"],
-            )
+            (WHOLE_LANE, "''::bytea", ["e.lane, e.id", "e.lane DESC, e.id DESC"])
         } else {
-            let order = [
-                "e.lane, e.shard, e.id",
-                "e.lane DESC, e.shard DESC, e.id DESC",
-            ];
+            let order = ["e.lane, e.shard, e.id", "e.lane DESC, e.shard DESC, e.id DESC"];
             ("AND e.shard = l.shard", KEY_BYTES, order)
         };
         let pending = format!(
@@ -277,9 +265,7 @@ pub(super) fn event(row: &PgRow) -> Result<(Event, i32), sqlx::Error> {
     let payload = row.try_get_raw(8)?;
     let payload = match sqlx::ValueRef::is_null(&payload) {
         true => None,
-        false => Some(Bytes::copy_from_slice(
-            payload.as_bytes().map_err(sqlx::Error::Decode)?,
-        )),
+        false => Some(Bytes::copy_from_slice(payload.as_bytes().map_err(sqlx::Error::Decode)?)),
     };
     let created_at_ms: f64 = row.try_get(10)?;
     let waited: f64 = row.try_get(11)?;

@@ -68,10 +68,7 @@ pub(super) async fn claim(
         survey(connection, statements, request, &idle, true).await?;
     }
     let mut locked = lock(connection, statements, request, &candidates).await?;
-    if let Some(suspect) = locked
-        .iter()
-        .position(|lease| lease.history.suspect_id.is_some())
-    {
+    if let Some(suspect) = locked.iter().position(|lease| lease.history.suspect_id.is_some()) {
         // A suspect batch has no company; the other shards are free again at commit.
         locked = vec![locked.swap_remove(suspect)];
     }
@@ -79,11 +76,8 @@ pub(super) async fn claim(
     if !locked.is_empty() {
         batch = take(connection, statements, request, &locked).await?;
         let worked = batch.is_some();
-        let shards: Vec<i32> = locked
-            .iter()
-            .filter(|lease| !worked || lease.stale)
-            .map(|lease| lease.shard)
-            .collect();
+        let shards: Vec<i32> =
+            locked.iter().filter(|lease| !worked || lease.stale).map(|lease| lease.shard).collect();
         survey(connection, statements, request, &shards, !worked).await?;
     }
     transaction.commit().await?;
@@ -139,18 +133,10 @@ async fn lock(
         };
         let (taken, highest_id) = (row.try_get(2)?, row.try_get(3)?);
         let history = match token {
-            Some(token) => history.after(Lost {
-                token,
-                taken,
-                highest_id,
-            }),
+            Some(token) => history.after(Lost { token, taken, highest_id }),
             None => history,
         };
-        locked.push(Locked {
-            shard: row.try_get(0)?,
-            history,
-            stale: row.try_get(10)?,
-        });
+        locked.push(Locked { shard: row.try_get(0)?, history, stale: row.try_get(10)? });
     }
     Ok(locked)
 }
@@ -164,10 +150,7 @@ async fn take(
     locked: &[Locked],
 ) -> Result<Option<Batch>, sqlx::Error> {
     let whole_lane = request.ordering == Ordering::Total;
-    let own_limit = locked
-        .first()
-        .and_then(|lease| lease.history.limit())
-        .unwrap_or(usize::MAX);
+    let own_limit = locked.first().and_then(|lease| lease.history.limit()).unwrap_or(usize::MAX);
     let per_shard = (request.max_rows / locked.len()).clamp(1, own_limit);
     let shards: Vec<i32> = locked.iter().map(|lease| lease.shard).collect();
     let rows = sqlx::query(statements.read_leased(whole_lane))
@@ -222,16 +205,11 @@ async fn write(
     let leased: Vec<(&Locked, i32, i64)> = locked
         .iter()
         .filter_map(|lease| {
-            of_shard
-                .get(&lease.shard)
-                .map(|(taken, highest)| (lease, *taken, *highest))
+            of_shard.get(&lease.shard).map(|(taken, highest)| (lease, *taken, *highest))
         })
         .collect();
     fn column<'a, T>(leased: &[(&'a Locked, i32, i64)], pick: impl Fn(&'a History) -> T) -> Vec<T> {
-        leased
-            .iter()
-            .map(|(lease, _, _)| pick(&lease.history))
-            .collect()
+        leased.iter().map(|(lease, _, _)| pick(&lease.history)).collect()
     }
     sqlx::query(statements.write_leases())
         .bind(&*request.lane.source)
@@ -239,24 +217,9 @@ async fn write(
         .bind(request.token.as_uuid())
         .bind(request.owner)
         .bind(seconds(request.lease))
-        .bind(
-            leased
-                .iter()
-                .map(|(lease, _, _)| lease.shard)
-                .collect::<Vec<_>>(),
-        )
-        .bind(
-            leased
-                .iter()
-                .map(|(_, taken, _)| *taken)
-                .collect::<Vec<_>>(),
-        )
-        .bind(
-            leased
-                .iter()
-                .map(|(_, _, highest)| *highest)
-                .collect::<Vec<_>>(),
-        )
+        .bind(leased.iter().map(|(lease, _, _)| lease.shard).collect::<Vec<_>>())
+        .bind(leased.iter().map(|(_, taken, _)| *taken).collect::<Vec<_>>())
+        .bind(leased.iter().map(|(_, _, highest)| *highest).collect::<Vec<_>>())
         .bind(column(&leased, |history| history.losses))
         .bind(column(&leased, |history| history.lost_token))
         .bind(column(&leased, |history| history.suspect_id))

@@ -49,10 +49,7 @@ impl PayloadType {
     ];
 
     fn sql(self) -> &'static str {
-        Self::ALL
-            .iter()
-            .find(|(_, known)| *known == self)
-            .map_or("json", |(name, _)| name)
+        Self::ALL.iter().find(|(_, known)| *known == self).map_or("json", |(name, _)| name)
     }
 }
 
@@ -145,12 +142,7 @@ impl PostgresStore {
             .max_connections(config.max_connections)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .connect_lazy_with(options);
-        Ok(Self {
-            config,
-            tables,
-            pool,
-            opened: OnceCell::new(),
-        })
+        Ok(Self { config, tables, pool, opened: OnceCell::new() })
     }
 
     /// The migration as SQL text.
@@ -198,11 +190,7 @@ impl PostgresStore {
         self.opened
             .get_or_try_init(|| async {
                 let found = self.look().await?;
-                Ok(events::Statements::new(
-                    &self.tables,
-                    &found,
-                    self.config.settle,
-                ))
+                Ok(events::Statements::new(&self.tables, &found, self.config.settle))
             })
             .await
     }
@@ -231,28 +219,19 @@ impl PostgresStore {
     fn error(&self, doing: &'static str, cause: sqlx::Error) -> StoreError {
         let source_name = self.config.source.clone();
         match nature(&cause) {
-            Nature::Passing => StoreError::Unavailable {
-                source_name,
-                doing,
-                cause: Box::new(cause),
-            },
+            Nature::Passing => {
+                StoreError::Unavailable { source_name, doing, cause: Box::new(cause) }
+            }
             Nature::Schema => StoreError::Schema {
                 source_name,
                 problem: format!("{cause}: run `haulier migrate`"),
             },
-            Nature::Lasting => StoreError::Refused {
-                source_name,
-                doing,
-                cause: Box::new(cause),
-            },
+            Nature::Lasting => StoreError::Refused { source_name, doing, cause: Box::new(cause) },
         }
     }
 
     fn schema_error(&self, problem: String) -> StoreError {
-        StoreError::Schema {
-            source_name: self.config.source.clone(),
-            problem,
-        }
+        StoreError::Schema { source_name: self.config.source.clone(), problem }
     }
 }
 

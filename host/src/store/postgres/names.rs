@@ -20,14 +20,10 @@ impl TableName {
     /// A text that says what is wrong with the name.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut parts = identifiers(text.trim())?;
-        let table = parts
-            .pop()
-            .ok_or_else(|| "a table name cannot be empty".to_owned())?;
+        let table = parts.pop().ok_or_else(|| "a table name cannot be empty".to_owned())?;
         let schema = parts.pop();
         if !parts.is_empty() {
-            return Err(format!(
-                "'{text}' has too many parts: write table or schema.table"
-            ));
+            return Err(format!("'{text}' has too many parts: write table or schema.table"));
         }
         Ok(Self { schema, table })
     }
@@ -88,9 +84,7 @@ fn identifiers(text: &str) -> Result<Vec<String>, String> {
             (plain_part(&rest[..end], text)?, &rest[end..])
         };
         if part.is_empty() || part.contains('\0') || part.len() > MAX_IDENTIFIER_BYTES {
-            return Err(format!(
-                "'{text}' has a part that is empty or longer than 63 bytes"
-            ));
+            return Err(format!("'{text}' has a part that is empty or longer than 63 bytes"));
         }
         parts.push(part);
         match after.strip_prefix('.') {
@@ -125,10 +119,7 @@ fn plain_part(part: &str, text: &str) -> Result<String, String> {
     if legal {
         Ok(part.to_lowercase())
     } else {
-        Err(format!(
-            "'{text}' must be quoted as SQL does it: \"{}\"",
-            part.replace('"', "\"\"")
-        ))
+        Err(format!("'{text}' must be quoted as SQL does it: \"{}\"", part.replace('"', "\"\"")))
     }
 }
 
@@ -151,9 +142,7 @@ mod tests {
 
     #[test]
     fn a_bad_name_says_what_is_wrong() {
-        for wrong in [
-            "", ".", "a.", "a.b.c", "\"a", "\"a\"b", "a-b", "1a", "a b", "a;drop",
-        ] {
+        for wrong in ["", ".", "a.", "a.b.c", "\"a", "\"a\"b", "a-b", "1a", "a b", "a;drop"] {
             assert!(sql(wrong).is_err(), "{wrong}");
         }
     }

@@ -57,12 +57,7 @@ async fn fresh(
         connection,
         statements,
         request,
-        &Marking {
-            ids: chosen,
-            losses: 0,
-            full,
-            suspicion: Suspicion::None,
-        },
+        &Marking { ids: chosen, losses: 0, full, suspicion: Suspicion::None },
     )
     .await
 }
@@ -98,21 +93,12 @@ async fn recover(
         chosen.push(row.try_get::<i64, _>(0)?);
     }
     let convicted = losses + 1 >= LOSSES_TO_CONVICT;
-    let suspicion = if convicted {
-        Suspicion::Convicted
-    } else {
-        Suspicion::Suspect
-    };
+    let suspicion = if convicted { Suspicion::Convicted } else { Suspicion::Suspect };
     mark(
         connection,
         statements,
         request,
-        &Marking {
-            ids: chosen,
-            losses: 1,
-            full: true,
-            suspicion,
-        },
+        &Marking { ids: chosen, losses: 1, full: true, suspicion },
     )
     .await
 }

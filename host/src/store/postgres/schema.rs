@@ -45,10 +45,7 @@ impl Tables {
 pub(super) fn migration_sql(config: &PostgresConfig, tables: &Tables) -> String {
     let mut sql = String::new();
     if let Some(schema) = tables.name.schema() {
-        sql.push_str(&format!(
-            "CREATE SCHEMA IF NOT EXISTS {};\n\n",
-            quoted(schema)
-        ));
+        sql.push_str(&format!("CREATE SCHEMA IF NOT EXISTS {};\n\n", quoted(schema)));
     }
     sql.push_str(&filled(SIDE_TABLES, config, tables));
     sql.push('\n');
@@ -112,14 +109,10 @@ pub(super) async fn migrate(
             .await?;
         if exists.is_some() {
             // Creating it "if not exists" needs a privilege that using it does not.
-            sql = sql
-                .split_once(";\n\n")
-                .map_or(sql.clone(), |(_, rest)| rest.to_owned());
+            sql = sql.split_once(";\n\n").map_or(sql.clone(), |(_, rest)| rest.to_owned());
         }
     }
-    sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
-        .execute(&mut *transaction)
-        .await?;
+    sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut *transaction).await?;
     transaction.commit().await
 }
 
@@ -180,19 +173,13 @@ pub(super) async fn find(
     .fetch_all(&mut *connection)
     .await?;
     if columns.is_empty() {
-        return Ok(Err(format!(
-            "there is no table {}: {remedy}",
-            tables.events
-        )));
+        return Ok(Err(format!("there is no table {}: {remedy}", tables.events)));
     }
     let mut types = std::collections::HashMap::new();
     for row in columns {
         types.insert(row.try_get::<String, _>(0)?, row.try_get::<String, _>(1)?);
     }
-    let missing: Vec<_> = COLUMNS
-        .into_iter()
-        .filter(|name| !types.contains_key(*name))
-        .collect();
+    let missing: Vec<_> = COLUMNS.into_iter().filter(|name| !types.contains_key(*name)).collect();
     if !missing.is_empty() {
         return Ok(Err(format!(
             "table {} is not an outbox of Haulier, it lacks {}: name another table, or move this one away and {remedy}",
@@ -224,11 +211,7 @@ pub(super) async fn find(
     .fetch_one(&mut *connection)
     .await?;
     let payload_type = types.remove("payload").unwrap_or_default();
-    Ok(Ok(Found {
-        payload_type,
-        shards,
-        whole_lane_index,
-    }))
+    Ok(Ok(Found { payload_type, shards, whole_lane_index }))
 }
 
 async fn registered(
@@ -236,10 +219,8 @@ async fn registered(
     config: &PostgresConfig,
     tables: &Tables,
 ) -> Result<Option<i32>, sqlx::Error> {
-    let sql = format!(
-        "SELECT shards FROM {} WHERE source = $1 AND table_name = $2",
-        tables.sources
-    );
+    let sql =
+        format!("SELECT shards FROM {} WHERE source = $1 AND table_name = $2", tables.sources);
     sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
         .bind(&config.source)
         .bind(&tables.events)

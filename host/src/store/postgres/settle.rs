@@ -30,9 +30,7 @@ pub(super) async fn settle(
         }
         Ordering::Key | Ordering::Total => {
             let shards = owned_shards(connection, statements, lane, batch).await?;
-            (owned, lost) = settlements
-                .iter()
-                .partition(|one| shards.contains(&one.shard));
+            (owned, lost) = settlements.iter().partition(|one| shards.contains(&one.shard));
             settled.lost_claims = batch.shards.len() - shards.len();
             if settled.lost_claims > 0 {
                 clear_suspicion(connection, statements, lane, batch).await?;
@@ -145,10 +143,7 @@ async fn publish(
     match statements.settle {
         Settle::Delete => {
             let sql = format!("DELETE FROM {events} e WHERE e.id = ANY($1) AND {still}");
-            sqlx::query(AssertSqlSafe(sql))
-                .bind(done)
-                .execute(connection)
-                .await?;
+            sqlx::query(AssertSqlSafe(sql)).bind(done).execute(connection).await?;
         }
         Settle::Mark => {
             let sql = format!(
@@ -156,11 +151,7 @@ async fn publish(
                    last_error = u.reason, claim_owner = NULL, claim_token = NULL, claim_expires_at = NULL \
                  FROM unnest($1::bigint[], $2::text[]) AS u(id, reason) WHERE e.id = u.id AND {still}"
             );
-            sqlx::query(AssertSqlSafe(sql))
-                .bind(done)
-                .bind(reasons)
-                .execute(connection)
-                .await?;
+            sqlx::query(AssertSqlSafe(sql)).bind(done).bind(reasons).execute(connection).await?;
         }
     }
     Ok(())
@@ -198,8 +189,7 @@ impl Deferred {
         self.kinds.push(failure.cause.code());
         let plugin = failure.plugin.as_deref();
         self.plugins.push(plugin.map(|plugin| plugin.name.clone()));
-        self.versions
-            .push(plugin.map(|plugin| plugin.version.clone()));
+        self.versions.push(plugin.map(|plugin| plugin.version.clone()));
         self.hashes.push(plugin.map(|plugin| plugin.hash.clone()));
     }
 }
@@ -273,11 +263,7 @@ async fn release_rows(
            claim_expires_at = NULL WHERE id = ANY($1)",
         statements.tables.events
     );
-    sqlx::query(AssertSqlSafe(sql))
-        .bind(released)
-        .execute(connection)
-        .await
-        .map(|_| ())
+    sqlx::query(AssertSqlSafe(sql)).bind(released).execute(connection).await.map(|_| ())
 }
 
 async fn hold_keys(
@@ -292,11 +278,7 @@ async fn hold_keys(
     let mut holding: HashMap<&[u8], (i64, Option<f64>, &str)> = HashMap::new();
     let mut letting_go = Vec::new();
     for one in owned {
-        let key = if ordering == Ordering::Total {
-            &[][..]
-        } else {
-            one.key.stored()
-        };
+        let key = if ordering == Ordering::Total { &[][..] } else { one.key.stored() };
         match &one.action {
             Action::Retry { after, failure } | Action::Wait { after, failure } => {
                 holding.entry(key).or_insert((
@@ -306,9 +288,7 @@ async fn hold_keys(
                 ));
             }
             Action::Halt(failure) => {
-                holding
-                    .entry(key)
-                    .or_insert((one.id.0, None, failure.cause.code()));
+                holding.entry(key).or_insert((one.id.0, None, failure.cause.code()));
             }
             Action::Published | Action::Dropped(_) | Action::Park(_) => {
                 if one.holds_key {
@@ -341,19 +321,9 @@ async fn hold_keys(
         .bind(&*lane.source)
         .bind(&*lane.lane)
         .bind(keys)
-        .bind(
-            entries
-                .iter()
-                .map(|(_, after, _)| *after)
-                .collect::<Vec<_>>(),
-        )
+        .bind(entries.iter().map(|(_, after, _)| *after).collect::<Vec<_>>())
         .bind(entries.iter().map(|(id, _, _)| *id).collect::<Vec<_>>())
-        .bind(
-            entries
-                .iter()
-                .map(|(_, _, reason)| (*reason).to_owned())
-                .collect::<Vec<_>>(),
-        )
+        .bind(entries.iter().map(|(_, _, reason)| (*reason).to_owned()).collect::<Vec<_>>())
         .execute(connection)
         .await
         .map(|_| ())

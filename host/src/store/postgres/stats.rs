@@ -48,10 +48,7 @@ pub(super) async fn stats(
         .bind(&*lane.lane)
         .fetch_one(&mut *connection)
         .await?;
-    let count = |at: usize| {
-        row.try_get::<i64, _>(at)
-            .map(|n| u64::try_from(n).unwrap_or_default())
-    };
+    let count = |at: usize| row.try_get::<i64, _>(at).map(|n| u64::try_from(n).unwrap_or_default());
     let (pending, processing) = (count(0)?, count(1)?);
     // In leased lanes the rows of a live batch stand as PENDING.
     let pending = match ordering {
@@ -101,11 +98,7 @@ async fn oldest_due(
         Ordering::Total => head(WHOLE_LANE, "''::bytea", "e.lane, e.id"),
         Ordering::None => {
             // A lane without order holds no keys.
-            head(
-                &format!("{WHOLE_LANE} AND $1::text IS NOT NULL"),
-                "NULL::bytea",
-                "e.lane, e.id",
-            )
+            head(&format!("{WHOLE_LANE} AND $1::text IS NOT NULL"), "NULL::bytea", "e.lane, e.id")
         }
     };
     let sql = format!(

@@ -42,11 +42,7 @@ impl History {
         }
         self.losses += 1;
         self.lost_token = Some(lost.token);
-        self.suspect_id = Some(
-            self.suspect_id
-                .unwrap_or(lost.highest_id)
-                .max(lost.highest_id),
-        );
+        self.suspect_id = Some(self.suspect_id.unwrap_or(lost.highest_id).max(lost.highest_id));
         self.suspect_limit = Some((lost.taken / 2).max(1));
         self
     }
@@ -54,11 +50,7 @@ impl History {
     /// How many events the next batch may hold; `None` is no limit of its own.
     pub(super) fn limit(&self) -> Option<usize> {
         self.suspect_id?;
-        Some(
-            usize::try_from(self.suspect_limit.unwrap_or(1))
-                .unwrap_or(1)
-                .max(1),
-        )
+        Some(usize::try_from(self.suspect_limit.unwrap_or(1)).unwrap_or(1).max(1))
     }
 
     /// What to say of a batch whose events are `ids`.
@@ -80,11 +72,7 @@ mod tests {
     use super::*;
 
     fn lost(taken: i32, highest_id: i64) -> Lost {
-        Lost {
-            token: Uuid::nil(),
-            taken,
-            highest_id,
-        }
+        Lost { token: Uuid::nil(), taken, highest_id }
     }
 
     #[test]

@@ -1,0 +1,8 @@
+//! The plugin host on real components: good ones, bad files, and a plugin that misbehaves on request.
+//!
+//! Needs the wasm32-wasip2 target and nothing else: no database, no broker.
+
+mod guests;
+mod loading;
+mod misbehaviour;
+mod outcomes;
