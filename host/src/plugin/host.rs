@@ -79,8 +79,8 @@ impl PluginHost {
         let linker = linker(&engine).map_err(engine_error)?;
         let loader = Loader {
             config,
-            engine: &engine,
             linker,
+            engine,
             ticker,
         };
 
