@@ -66,7 +66,7 @@ async fn total_order_is_the_order_of_ids() {
         scenario.database.run(sql).await;
     }
     let received = kafka::read_count(&topic, 1000).await;
-    let ids: Vec<i64> = received.iter().map(haulier_tests::kafka::Received::id).collect();
+    let ids: Vec<i64> = received.iter().map(kafka::Received::id).collect();
     assert_eq!(ids.len(), 1000);
     assert!(ids.is_sorted(), "one order for the whole lane");
 }

@@ -37,7 +37,7 @@ const MIN_SEARCH_TIME: Duration = Duration::from_secs(1);
 pub(super) struct Reply {
     /// One verdict per event, or why there are none.
     pub(super) result: Result<Vec<Verdict>, Fault>,
-    /// Processor time the call took.
+    /// What the call cost: the time the guest computed or chose to wait.
     pub(super) used: Duration,
     /// Whether the instance had decided no batch before.
     pub(super) fresh: bool,

@@ -87,7 +87,7 @@ impl Meter {
     }
 
     /// Runs a call to its end, or until it has waited for longer than the account allows. Returns
-    /// what it came to and the processor time it took.
+    /// what it came to and what it cost, computing and waiting.
     pub(crate) async fn bound<T>(
         &self,
         call: impl Future<Output = T>,
@@ -120,7 +120,7 @@ impl Meter {
             Poll::Pending
         })
         .await;
-        (result, Duration::from_nanos(used))
+        (result, Duration::from_nanos(used) + waited)
     }
 
     fn used(&self, now: u64) -> u64 {
@@ -203,7 +203,8 @@ mod tests {
     async fn sleeping_counts() {
         let meter = Meter::default();
         meter.open(LIMIT, LIMIT);
-        let (result, _) = meter.bound(tokio::time::sleep(LIMIT * 100)).await;
+        let (result, used) = meter.bound(tokio::time::sleep(LIMIT * 100)).await;
         assert_eq!(result, Err(OutOfTime::Waiting(LIMIT)));
+        assert!(used >= LIMIT, "{used:?}");
     }
 }

@@ -119,3 +119,30 @@ fn tick(engine: &EngineWeak, running: &AtomicUsize) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    fn wait_until(what: impl Fn() -> bool) {
+        let began = Instant::now();
+        while !what() {
+            assert!(began.elapsed() < Duration::from_secs(10), "it does not happen");
+            thread::sleep(TICK);
+        }
+    }
+
+    #[test]
+    fn the_thread_ends_with_the_engine() {
+        let engine = engine(1 << 20).expect("an engine");
+        let ticker = Ticker::start(&engine).expect("a thread");
+        // The thread holds the other one.
+        let held = ticker.running.clone();
+        drop(ticker.running());
+        drop(engine);
+        drop(ticker);
+        wait_until(|| Arc::strong_count(&held) == 1);
+    }
+}

@@ -77,7 +77,7 @@ impl PluginHost {
         let ticker = Arc::new(Ticker::start(&engine).map_err(StartError::Threads)?);
         let workers = Workers::start(config.workers.max(1)).map_err(StartError::Threads)?;
         let linker = linker(&engine).map_err(engine_error)?;
-        let loader = Loader { config, engine: &engine, linker, ticker };
+        let loader = Loader { config, linker, engine, ticker };
 
         let (files, folder_trouble) = files(&config.folder);
         let mut host = Self {

@@ -42,6 +42,7 @@ const TOO_MUCH_COPIED: &str = "fuel allocated for hostcalls has been exhausted";
 pub(super) struct Template {
     pub(super) pre: PluginPre<GuestState>,
     pub(super) limits: Limits,
+    /// After what holds the engine, so that it finds the engine gone when it is dropped.
     pub(super) ticker: Arc<Ticker>,
 }
 
@@ -132,7 +133,7 @@ impl Instance {
         guarded(store, ticker, deadline, deadline, call).await.0
     }
 
-    /// Has the plugin decide these events. Also returns the processor time it took.
+    /// Has the plugin decide these events. Also returns what it cost.
     pub(super) async fn transform(
         &mut self,
         inputs: &[&Input],

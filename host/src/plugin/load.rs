@@ -66,8 +66,9 @@ pub(super) enum Refused {
 /// What loading needs.
 pub(super) struct Loader<'a> {
     pub(super) config: &'a Config,
-    pub(super) engine: &'a Engine,
     pub(super) linker: Linker<GuestState>,
+    pub(super) engine: Engine,
+    /// Last, so that it finds the engine gone when it is dropped.
     pub(super) ticker: Arc<Ticker>,
 }
 
@@ -100,7 +101,8 @@ impl Loader<'_> {
 
     /// The one place that turns a file into machine code.
     fn compile(&self, bytes: &[u8]) -> Result<Component, Refused> {
-        Component::from_binary(self.engine, bytes).map_err(|error| Refused::Compile(detail(&error)))
+        Component::from_binary(&self.engine, bytes)
+            .map_err(|error| Refused::Compile(detail(&error)))
     }
 
     fn link(&self, component: &Component) -> Result<PluginPre<GuestState>, Refused> {
