@@ -18,8 +18,9 @@ pub fn haulier() -> &'static Path {
         // The test binary stands in <target>/<profile>/deps.
         let own = std::env::current_exe().expect("a process has a path");
         let profile = own.ancestors().nth(2).expect("tests run from the target folder").to_owned();
+        // The whole workspace is named, as the tests do: other features would be another build.
         let mut build = Command::new(env!("CARGO"));
-        build.current_dir(root()).args(["build", "--quiet", "-p", "haulier"]);
+        build.current_dir(root()).args(["build", "--quiet", "--workspace", "--bins"]);
         if profile.ends_with("release") {
             build.arg("--release");
         }

@@ -173,19 +173,31 @@ impl Haulier {
         line.rsplit(' ').next()?.parse().ok()
     }
 
-    /// Waits until `/readyz` answers with `status`.
+    /// Waits until `/readyz` answers 200.
     ///
     /// # Panics
     /// When it has not after two minutes.
-    pub async fn ready(&self, status: u16) -> String {
+    pub async fn ready(&self) {
+        self.readiness(200, &[]).await;
+    }
+
+    /// Waits until `/readyz` answers 503 with a text that holds all of these.
+    ///
+    /// # Panics
+    /// When it has not after two minutes.
+    pub async fn unready(&self, parts: &[&str]) {
+        self.readiness(503, parts).await;
+    }
+
+    async fn readiness(&self, status: u16, parts: &[&str]) {
         let mut last = None;
         let reached = eventually(Duration::from_secs(120), async || {
             last = self.get("/readyz").await;
-            last.as_ref().is_some_and(|(code, _)| *code == status)
+            last.as_ref()
+                .is_some_and(|(code, body)| *code == status && parts.iter().all(|part| body.contains(part)))
         })
         .await;
-        assert!(reached, "wanted /readyz {status}, last saw {last:?}\n{}", self.log());
-        last.expect("an answer").1
+        assert!(reached, "wanted /readyz {status} {parts:?}, last saw {last:?}\n{}", self.log());
     }
 
     /// Waits until the log holds `text`.

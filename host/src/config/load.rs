@@ -118,7 +118,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::{PayloadType, Pooler, Retention, Settle, SinkKind};
+    use crate::config::{Pooler, Retention, SinkKind};
+    use crate::store::{PayloadType, Settle};
     use crate::event::Ordering;
     use crate::retry::OnFailed;
     use crate::routing::KeyRule;
@@ -340,7 +341,7 @@ bootstrap_server = "localhost:9092"
 [sinks.main.librdkafka]
 "sasl.password" = ["MARKER"]
 [plugins.p]
-event_deadline = "200ms"
+event_deadline = "0ms"
 [[routes]]
 event_type = "order.*"
 topic = "orders.{aggregate}"
@@ -364,7 +365,7 @@ grace = 20
             "5:13: sources.orders.retention: only has a meaning with settle = \"mark\"",
             "6:1: sources.\"a b\": a source's name has 1 to 64 letters",
             "7:7: sources.\"a b\".url: expected a string, { env = \"NAME\" } or",
-            "8:9: sources.\"a b\".table: is empty; an example is \"outbox\"",
+            "8:9: sources.\"a b\".table: '' has a part that is empty",
             "10:11: lanes.fast.sources: there is no source 'order', there is orders, a b; \
              did you mean 'orders'?",
             "11:8: lanes.fast.sink: there is no sink 'mian', there is main; did you mean 'main'?",
@@ -373,7 +374,7 @@ grace = 20
             "14:15: lanes.fast.batch_bytes: is not a size such as \"8MiB\"",
             "17:1: sinks.main.bootstrap_server: unknown key; did you mean 'bootstrap_servers'?",
             "19:19: sinks.main.librdkafka.\"sasl.password\": expected a string, { env",
-            "21:18: plugins.p.event_deadline: event_deadline must not be longer than",
+            "21:18: plugins.p.event_deadline: must be from",
             "24:9: routes[0].topic: '{aggregate}' is no field; there are event_type",
             "25:7: routes[0].key: must be a field (event_type",
             "26:1: routes[1].event_type: is missing: write event_type = \"order.*\"",
