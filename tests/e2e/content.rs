@@ -149,3 +149,25 @@ async fn the_stdout_sink_writes_a_line_a_record() {
         (&"some-topic".into(), &"k".into(), &"{\"a\": 1}".into())
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_application_publishes_what_it_commits() {
+    let _turn = turn().await;
+    let scenario = Scenario::new().await;
+    let topic = &scenario.topic;
+    let mut setup = scenario.setup("");
+    setup.config += &format!("[[routes]]\nevent_type = \"order.*\"\ntopic = \"{topic}\"\n");
+    setup.migrate();
+    let orders = haulier_tests::build::haulier().with_file_name("orders");
+    let output = std::process::Command::new(orders)
+        .arg("50")
+        .env("DATABASE_URL", &scenario.database.url)
+        .output()
+        .expect("the example runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("committed 45 orders of 50"), "{text}");
+    let _instance = setup.start();
+    let received = kafka::read_count(topic, 45).await;
+    assert_eq!(received.len(), 45, "and nothing of what was rolled back");
+}

@@ -120,7 +120,7 @@ async fn a_poison_event_holds_its_key_and_is_parked_while_others_flow() {
     let last_good = received.iter().filter(|one| one.payload.as_deref() == Some(b"3")).count();
     assert_eq!(last_good, 200);
     assert_eq!(scenario.database.number("SELECT count(*) FROM haulier_held_key").await, 0);
-    assert_eq!(instance.metric("haulier_events_failed_total{").await, Some(200.0));
+    assert_eq!(instance.metric("haulier_events_failed_total").await, Some(200.0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

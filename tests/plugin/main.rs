@@ -2,6 +2,8 @@
 //!
 //! Needs the wasm32-wasip2 target and nothing else: no database, no broker.
 
+#![allow(clippy::unwrap_used, reason = "a test that unwraps says where it failed")]
+
 mod guests;
 mod loading;
 mod misbehaviour;

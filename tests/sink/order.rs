@@ -1,6 +1,6 @@
 //! Order within a slot, with many records in flight and with refusals in the middle.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use haulier::failure::Cause;
 use haulier::sink::kafka::KafkaSink;
@@ -15,13 +15,11 @@ use crate::broker::{
 async fn slots_are_pipelined_in_order() {
     let topic = topic("pipelined", 4, &[]).await;
     let sink = sink();
-    let started = Instant::now();
     for batch in 0..5 {
         let records: Vec<_> =
             (0..2000).map(|at| outgoing(at % 50, batch * 2000 + at, &topic)).collect();
         assert_eq!(acknowledged(&sink.publish(records, &open()).await), 2000);
     }
-    println!("10,000 records pipelined in {:?}", started.elapsed());
     let events = events_in_order(&read(&bootstrap(), &topic));
     assert_eq!(events.values().map(Vec::len).sum::<usize>(), 10_000);
 }
@@ -103,9 +101,7 @@ async fn nothing_overtakes_a_record_that_the_broker_refuses() {
     let topic = topic("refusal", 2, &[("max.message.bytes", "2000")]).await;
     let faulty = [(3, 7), (4, 0), (5, 29)];
     let records = with_faults(&topic, 20, 30, &faulty);
-    let started = Instant::now();
     let receipts = sink().publish(records.clone(), &open()).await;
-    println!("600 records, three refused, in {:?}", started.elapsed());
     check_faults(&topic, &records, &receipts, &faulty);
 }
 

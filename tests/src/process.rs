@@ -166,11 +166,13 @@ impl Haulier {
         Some((status, answer.split_once("\r\n\r\n")?.1.to_owned()))
     }
 
-    /// The value of a metric series that starts with `series`, or `None`.
-    pub async fn metric(&self, series: &str) -> Option<f64> {
+    /// The sum of the metric series of that name, or `None` when there is none.
+    pub async fn metric(&self, name: &str) -> Option<f64> {
         let (_, text) = self.get("/metrics").await?;
-        let line = text.lines().find(|line| line.starts_with(series))?;
-        line.rsplit(' ').next()?.parse().ok()
+        let series = text.lines().filter(|line| {
+            line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+        });
+        series.map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 
     /// Waits until `/readyz` answers 200.
@@ -193,8 +195,9 @@ impl Haulier {
         let mut last = None;
         let reached = eventually(Duration::from_secs(120), async || {
             last = self.get("/readyz").await;
-            last.as_ref()
-                .is_some_and(|(code, body)| *code == status && parts.iter().all(|part| body.contains(part)))
+            last.as_ref().is_some_and(|(code, body)| {
+                *code == status && parts.iter().all(|part| body.contains(part))
+            })
         })
         .await;
         assert!(reached, "wanted /readyz {status} {parts:?}, last saw {last:?}\n{}", self.log());

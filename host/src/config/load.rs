@@ -119,11 +119,11 @@ mod tests {
 
     use super::*;
     use crate::config::{Pooler, Retention, SinkKind};
-    use crate::store::{PayloadType, Settle};
     use crate::event::Ordering;
     use crate::retry::OnFailed;
     use crate::routing::KeyRule;
     use crate::sink::PublishMode;
+    use crate::store::{PayloadType, Settle};
     use crate::telemetry::LogFormat;
 
     /// A folder that is removed in the end.

@@ -191,6 +191,10 @@ mod tests {
         };
         let others = async {
             for _ in 0..10 {
+                #[expect(
+                    clippy::disallowed_methods,
+                    reason = "the others hold the thread on purpose"
+                )]
                 std::thread::sleep(Duration::from_millis(5));
                 tokio::task::yield_now().await;
             }

@@ -112,6 +112,7 @@ fn tick(engine: &EngineWeak, running: &AtomicUsize) {
             }
             thread::park();
         }
+        #[expect(clippy::disallowed_methods, reason = "this thread does nothing but tick")]
         thread::sleep(TICK);
         match engine.upgrade() {
             Some(engine) => engine.increment_epoch(),
@@ -130,6 +131,7 @@ mod tests {
         let began = Instant::now();
         while !what() {
             assert!(began.elapsed() < Duration::from_secs(10), "it does not happen");
+            #[expect(clippy::disallowed_methods, reason = "the test has nothing else to do")]
             thread::sleep(TICK);
         }
     }

@@ -46,8 +46,9 @@ impl Circuits {
         None
     }
 
-    /// Notes a failure and says how long to wait. Failures during one rest count once.
-    pub(super) fn failed(&mut self, destination: &str, failure: &Failure) -> Duration {
+    /// Notes a failure and says how long to wait, and whether this failure opened the circuit.
+    /// Failures during one rest count once.
+    pub(super) fn failed(&mut self, destination: &str, failure: &Failure) -> (Duration, bool) {
         if self.0.len() >= MOST && !self.0.contains_key(destination) {
             self.0.clear();
         }
@@ -59,7 +60,7 @@ impl Circuits {
         });
         let resting = circuit.until.left();
         if !circuit.trial && resting > Duration::ZERO {
-            return resting;
+            return (resting, false);
         }
         let rest = jittered(backoff(FIRST_REST, LONGEST_REST, circuit.failures));
         *circuit = Circuit {
@@ -68,7 +69,7 @@ impl Circuits {
             trial: false,
             last: failure.clone(),
         };
-        rest
+        (rest, true)
     }
 
     /// Notes a success: the circuit is closed. Returns whether it was open.

@@ -14,6 +14,9 @@ use crate::store::{Action, Settlement};
 use super::circuit::Circuits;
 use super::plan::Standing;
 
+/// An event never comes back at once from waiting for a destination.
+const SHORTEST_WAIT: Duration = Duration::from_millis(100);
+
 /// What a batch came to.
 #[derive(Debug, Default)]
 pub(super) struct Outcomes {
@@ -132,8 +135,11 @@ fn failed(
             NextStep::HaltKey => Action::Halt(failure),
         },
         FailureKind::Destination => {
-            let after = circuits.failed(destination, &failure).max(Duration::from_millis(100));
-            Action::Wait { after, failure }
+            let (rest, opened) = circuits.failed(destination, &failure);
+            if opened {
+                tracing::warn!(%failure, again_in = ?rest, "events wait for their destination; no attempts are used");
+            }
+            Action::Wait { after: rest.max(SHORTEST_WAIT), failure }
         }
         FailureKind::Infrastructure => {
             outcomes.trouble.get_or_insert(failure);

@@ -188,8 +188,10 @@ mod tests {
     fn events_for_a_resting_topic_wait_and_one_tries_again_later() {
         let mut circuits = Circuits::default();
         let unknown = Failure::new(Cause::TopicUnknown, "no topic 'orders'");
-        let rest = circuits.failed("orders", &unknown);
-        assert!(circuits.failed("orders", &unknown) <= rest);
+        let (rest, opened) = circuits.failed("orders", &unknown);
+        assert!(opened);
+        let (left, again) = circuits.failed("orders", &unknown);
+        assert!(left <= rest && !again);
         let events = [event(1, "a"), event(2, "a")];
         let plan =
             plan(&lane(), Ordering::Key, &events, vec![deliver(1), deliver(1)], &mut circuits);

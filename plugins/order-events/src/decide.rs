@@ -31,9 +31,7 @@ pub(crate) fn decide(settings: &Settings, event: &Event) -> Result<Outcome, Fail
             Ok(Outcome::Drop("internal to the order service".to_owned()))
         }
         // Not dropped: a type that nobody thought of should be seen, not lost.
-        unknown => Err(Failure::Reject(format!(
-            "no rule for event type '{unknown}'"
-        ))),
+        unknown => Err(Failure::Reject(format!("no rule for event type '{unknown}'"))),
     }
 }
 
@@ -69,10 +67,7 @@ fn paid(settings: &Settings, event: &Event) -> Result<Outcome, Failure> {
 
 fn cancelled(settings: &Settings, event: &Event) -> Result<Outcome, Failure> {
     let order: Cancelled = parse(event)?;
-    let cancellation = Cancellation {
-        order_id: &order.id,
-        reason: order.reason.as_deref(),
-    };
+    let cancellation = Cancellation { order_id: &order.id, reason: order.reason.as_deref() };
     Ok(Outcome::Deliver(Delivery {
         payload: RecordPayload::Bytes(json(&cancellation)?),
         key: RecordKey::Bytes(order.customer_id.into_key()),
@@ -95,16 +90,10 @@ fn to(topic: String) -> Delivery {
 /// The payload as `T`. What is wrong with it will not change, so a bad one is rejected.
 fn parse<T: DeserializeOwned>(event: &Event) -> Result<T, Failure> {
     let Some(bytes) = &event.payload else {
-        return Err(Failure::Reject(format!(
-            "{} has no payload",
-            event.event_type
-        )));
+        return Err(Failure::Reject(format!("{} has no payload", event.event_type)));
     };
     serde_json::from_slice(bytes).map_err(|error| {
-        Failure::Reject(format!(
-            "the payload of {} is unreadable: {error}",
-            event.event_type
-        ))
+        Failure::Reject(format!("the payload of {} is unreadable: {error}", event.event_type))
     })
 }
 
@@ -143,10 +132,9 @@ mod tests {
 
     #[test]
     fn a_created_order_is_keyed_by_customer_and_not_copied() {
-        let Ok(Outcome::Deliver(delivery)) = verdict(
-            "order.created",
-            Some(r#"{"id":1,"customer_id":17,"lines":[]}"#),
-        ) else {
+        let Ok(Outcome::Deliver(delivery)) =
+            verdict("order.created", Some(r#"{"id":1,"customer_id":17,"lines":[]}"#))
+        else {
             panic!("expected one delivery")
         };
         assert_eq!(delivery.topic.as_deref(), Some("orders"));
@@ -180,10 +168,7 @@ mod tests {
         let RecordPayload::Bytes(bytes) = delivery.payload else {
             panic!("expected a new payload")
         };
-        assert_eq!(
-            String::from_utf8_lossy(&bytes),
-            r#"{"order_id":"o-1","reason":"late"}"#
-        );
+        assert_eq!(String::from_utf8_lossy(&bytes), r#"{"order_id":"o-1","reason":"late"}"#);
     }
 
     #[test]
@@ -197,10 +182,7 @@ mod tests {
 
     #[test]
     fn internal_events_are_dropped_and_unknown_ones_rejected() {
-        assert!(matches!(
-            verdict("order.internal.audit", None),
-            Ok(Outcome::Drop(_))
-        ));
+        assert!(matches!(verdict("order.internal.audit", None), Ok(Outcome::Drop(_))));
         assert!(rejection("order.shipped", None).contains("order.shipped"));
     }
 
@@ -213,9 +195,7 @@ mod tests {
 
     #[test]
     fn the_prefix_goes_before_every_topic() {
-        let settings = Settings {
-            topic_prefix: "staging.".to_owned(),
-        };
+        let settings = Settings { topic_prefix: "staging.".to_owned() };
         let Ok(Outcome::Deliver(delivery)) = decide(&settings, &event("order.snapshot", None))
         else {
             panic!("expected one delivery")

@@ -49,9 +49,7 @@ impl Guest for OrderEvents {
 
     fn configure(settings: String) -> Result<(), String> {
         let parsed = Settings::parse(&settings)?;
-        SETTINGS
-            .with(|slot| slot.set(parsed))
-            .map_err(|_| "configured twice".to_owned())
+        SETTINGS.with(|slot| slot.set(parsed)).map_err(|_| "configured twice".to_owned())
     }
 
     fn transform(events: Vec<Event>) -> Vec<Result<Outcome, Failure>> {

@@ -119,16 +119,10 @@ fn act(event: &Event) -> Result<Outcome, Failure> {
         "test.retry" => return Err(Failure::Retry("later".to_owned())),
         "test.drop" => return Ok(Outcome::Drop("not wanted".to_owned())),
         "test.empty-topic" => {
-            return Ok(Outcome::Deliver(Delivery {
-                topic: Some(String::new()),
-                ..plain()
-            }));
+            return Ok(Outcome::Deliver(Delivery { topic: Some(String::new()), ..plain() }));
         }
         "test.partition" => {
-            return Ok(Outcome::Deliver(Delivery {
-                partition: Some(-1),
-                ..plain()
-            }));
+            return Ok(Outcome::Deliver(Delivery { partition: Some(-1), ..plain() }));
         }
         "test.log-flood" => {
             for line in 0..1000 {
@@ -169,10 +163,7 @@ fn full() -> Delivery {
         topic: Some("topic".to_owned()),
         key: RecordKey::Bytes(Vec::new()),
         payload: RecordPayload::Bytes(b"payload".to_vec()),
-        headers: Some(vec![
-            ("a".to_owned(), Some(b"1".to_vec())),
-            ("b".to_owned(), None),
-        ]),
+        headers: Some(vec![("a".to_owned(), Some(b"1".to_vec())), ("b".to_owned(), None)]),
         partition: Some(3),
         timestamp_ms: Some(1_700_000_000_000),
     }
@@ -190,16 +181,9 @@ fn authority() -> String {
 
 /// What the plugin was given of the event.
 fn report(event: &Event) -> String {
-    let headers: Vec<_> = event
-        .headers
-        .iter()
-        .map(|(name, _)| name.as_str())
-        .collect();
-    let attributes: Vec<_> = event
-        .attributes
-        .iter()
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
+    let headers: Vec<_> = event.headers.iter().map(|(name, _)| name.as_str()).collect();
+    let attributes: Vec<_> =
+        event.attributes.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let payload = event.payload.as_deref().map(String::from_utf8_lossy);
     format!(
         "id={} aggregate={}/{} headers={headers:?} payload={payload:?} attributes={attributes:?}",

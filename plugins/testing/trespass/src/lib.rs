@@ -31,10 +31,7 @@ impl Guest for Trespass {
         let file = fs::read_to_string("/etc/hostname").is_ok();
         let connection = TcpStream::connect("127.0.0.1:80").is_ok();
         let report = format!("file={file} connection={connection}");
-        events
-            .iter()
-            .map(|_| Ok(Outcome::Drop(report.clone())))
-            .collect()
+        events.iter().map(|_| Ok(Outcome::Drop(report.clone()))).collect()
     }
 }
 

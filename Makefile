@@ -1,0 +1,52 @@
+# Everything a person or CI runs. `make` alone lists the targets.
+#
+# A fresh machine needs rustup, a C toolchain and make; what else the build needs (cmake and perl, for
+# the Kafka client and its TLS) `make tools` installs where it may, and names where it may not.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+CARGO ?= cargo
+
+.PHONY: help tools build release plugins test test-unit lint fmt up down clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+tools: ## Make sure that what the build needs is there
+	@tests/tools
+
+build: tools ## Build the host for development
+	$(CARGO) build --workspace --bins
+
+release: tools ## Build target/release/haulier
+	$(CARGO) build --release -p haulier
+
+plugins: tools ## Build the guest components
+	cd plugins && $(CARGO) build --release
+
+test: tools plugins ## Run every tier; services are started, and stopped afterwards
+	@tests/run
+
+test-unit: tools ## Run what needs no services
+	$(CARGO) test --workspace --lib --bins
+	$(CARGO) test --workspace --test tidy
+	cd plugins && $(CARGO) test -p order-events --lib --target $$(rustc -vV | sed -n 's/^host: //p')
+
+lint: tools ## Formatting and lints, warnings are errors
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	cd plugins && $(CARGO) fmt --all --check && $(CARGO) clippy --workspace -- -D warnings
+
+fmt: ## Format everything
+	$(CARGO) fmt --all
+	cd plugins && $(CARGO) fmt --all
+
+up: ## Start PostgreSQL and Kafka for this checkout
+	tests/services up
+
+down: ## Stop them and remove their data
+	tests/services down
+
+clean: down ## Remove everything that was built
+	$(CARGO) clean
+	cd plugins && $(CARGO) clean
