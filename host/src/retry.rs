@@ -30,7 +30,7 @@ pub enum OnFailed {
 }
 
 impl Default for RetryPolicy {
-    /// Ten attempts over about seventeen minutes: longer than a deployment, shorter than a night.
+    /// Ten attempts over about eight minutes: longer than a deployment, shorter than a night.
     fn default() -> Self {
         Self {
             max_attempts: 10,

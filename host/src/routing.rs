@@ -252,7 +252,16 @@ pub fn complete(
         PayloadChoice::Bytes(bytes) => Some(bytes),
     };
     let mut headers = standard_headers(event);
-    headers.extend(delivery.headers.unwrap_or_else(|| event.headers.clone()));
+    match delivery.headers {
+        None => headers.extend(event.headers.iter().cloned()),
+        Some(own) => {
+            // A trace is not cut because a plugin sets headers.
+            let traced = own.iter().any(|header| header.name == TRACE);
+            headers.extend(own);
+            let rows = event.headers.iter().filter(|header| !traced && header.name == TRACE);
+            headers.extend(rows.cloned());
+        }
+    }
     headers.extend(route.iter().flat_map(|route| route.headers.iter().cloned()));
     Ok(Record {
         topic,
@@ -281,12 +290,19 @@ fn key_at(event: &Event, pointer: &str) -> Result<Option<Bytes>, Failure> {
     }
 }
 
-/// The headers every record carries, ahead of the row's own.
+/// The header that carries a trace on (W3C Trace Context).
+const TRACE: &str = "traceparent";
+
+/// The headers every record carries, ahead of the row's own. One more marks a record of an event that
+/// had failed before: others of its records may repeat, and its successors may have come first.
 fn standard_headers(event: &Event) -> Vec<Header> {
     let mut headers = Vec::with_capacity(4 + event.headers.len());
     headers.push(Header::text("X-Event-Type", event.event_type.clone()));
     headers.push(Header::text("X-Aggregate-Type", event.aggregate_type.clone()));
     headers.push(Header::text("X-Outbox-Id", event.id.to_string()));
+    if event.attempts > 0 {
+        headers.push(Header::text("X-Haulier-Attempt", (event.attempts + 1).to_string()));
+    }
     headers
 }
 
@@ -379,6 +395,22 @@ mod tests {
     fn no_topic_anywhere_is_a_failure_of_the_event() {
         let failure = complete(Delivery::default(), None, &event(), &lane()).unwrap_err();
         assert_eq!(failure.cause, Cause::TopicMissing);
+    }
+
+    #[test]
+    fn a_trace_outlives_a_plugin_that_sets_headers() {
+        let trace = || Header::text("traceparent", "00-a");
+        let row = Event { topic: Some("t".into()), headers: vec![trace()], attempts: 2, ..event() };
+        let names = |own: Vec<Header>| {
+            let delivery = Delivery { headers: Some(own), ..Delivery::default() };
+            let record = complete(delivery, None, &row, &lane()).unwrap();
+            record.headers[3..].iter().map(|header| header.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            names(vec![Header::text("own", "x")]),
+            ["X-Haulier-Attempt", "own", "traceparent"]
+        );
+        assert_eq!(names(vec![trace()]), ["X-Haulier-Attempt", "traceparent"]);
     }
 
     #[test]

@@ -36,7 +36,8 @@ pub trait Plugins: Send + Sync {
     /// A text that says why there is none at present: not in the folder, or refused and why.
     fn find(&self, name: &str) -> Result<Arc<dyn Transform>, String>;
 
-    /// The names of the loaded plugins whose manifest wants `event_type`, sorted.
+    /// The names of the plugins whose manifest wants `event_type`, sorted: the loaded ones, and those
+    /// that were refused after they had said what they want.
     fn wanting(&self, event_type: &str) -> Vec<String>;
 
     /// Everything that keeps a plugin from running, one line each, for readiness and logs.

@@ -13,7 +13,7 @@ use crate::sink::{PublishMode, kafka};
 /// Long enough for a leader election, short enough for a lease.
 const DEFAULT_PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 const PUBLISH_TIMEOUT: RangeInclusive<Duration> =
-    Duration::from_millis(100)..=Duration::from_secs(900);
+    Duration::from_millis(500)..=Duration::from_secs(600);
 
 /// What a broker takes without being configured, less its own overhead for a batch.
 const DEFAULT_MAX_RECORD_BYTES: usize = 1_000_000;

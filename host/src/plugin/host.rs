@@ -17,7 +17,8 @@ use tokio::sync::oneshot;
 use super::config::Config;
 use super::engine::{Ticker, engine};
 use super::imports::linker;
-use super::load::{Loader, Refused};
+use super::load::{Loader, Refusal, Refused};
+use super::manifest::Manifest;
 use super::transform::Plugin;
 use super::workers::{self, Workers};
 use crate::failure::PluginStamp;
@@ -45,6 +46,8 @@ pub struct PluginHost {
     plugins: BTreeMap<String, Arc<Plugin>>,
     /// File names with the reason why they are not used, in the order of the names.
     refused: Vec<(String, String)>,
+    /// What refused files had said of themselves: their event types wait.
+    waited_for: Vec<Manifest>,
     /// Configured, and not in the folder.
     absent: Vec<String>,
 }
@@ -85,6 +88,7 @@ impl PluginHost {
             folder_trouble,
             plugins: BTreeMap::new(),
             refused: Vec::new(),
+            waited_for: Vec::new(),
             absent: Vec::new(),
         };
         // Who took a name first.
@@ -93,8 +97,9 @@ impl PluginHost {
             let path = config.folder.join(&file);
             match host.load_file(&loader, &workers, &path, &file, &owners) {
                 Ok(name) => drop(owners.insert(name, file)),
-                Err(reason) => {
-                    let reason = one_line(&reason.to_string());
+                Err(Refusal { why, manifest }) => {
+                    host.waited_for.extend(manifest);
+                    let reason = one_line(&why.to_string());
                     tracing::error!(file, reason, "plugin file refused");
                     host.refused.push((file, reason));
                 }
@@ -113,13 +118,13 @@ impl PluginHost {
         path: &Path,
         file: &str,
         owners: &BTreeMap<String, String>,
-    ) -> Result<String, Refused> {
+    ) -> Result<String, Refusal> {
         // Compilers have bugs; one that is met must not keep the other plugins from running.
         let version = catch_unwind(AssertUnwindSafe(|| workers.block_on(loader.load(path))))
             .map_err(|_| Refused::HostPanic)??;
         let PluginStamp { name, version: number, hash } = version.stamp.clone();
         if let Some(first) = owners.get(&name) {
-            return Err(Refused::NameTaken { name, first: first.clone() });
+            return Err(Refused::NameTaken { name, first: first.clone() }.into());
         }
         tracing::info!(
             file,
@@ -156,8 +161,16 @@ impl Plugins for PluginHost {
     }
 
     fn wanting(&self, event_type: &str) -> Vec<String> {
-        let wanting = self.plugins.iter().filter(|(_, plugin)| plugin.wants(event_type));
-        wanting.map(|(name, _)| name.clone()).collect()
+        let loaded = self.plugins.iter().filter(|(_, plugin)| plugin.wants(event_type));
+        let refused = self.waited_for.iter().filter(|manifest| manifest.wants(event_type));
+        let mut names: Vec<String> = loaded
+            .map(|(name, _)| name.clone())
+            .chain(refused.map(|manifest| manifest.name.clone()))
+            .collect();
+        // A second file of a name that is taken wants nothing of its own.
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 
     fn troubles(&self) -> Vec<String> {

@@ -72,9 +72,22 @@ pub(super) struct Loader<'a> {
     pub(super) ticker: Arc<Ticker>,
 }
 
+/// A file that is not used, with what it said of itself before that was known.
+pub(super) struct Refusal {
+    pub(super) why: Refused,
+    /// Its event types wait for it.
+    pub(super) manifest: Option<Manifest>,
+}
+
+impl<E: Into<Refused>> From<E> for Refusal {
+    fn from(why: E) -> Self {
+        Self { why: why.into(), manifest: None }
+    }
+}
+
 impl Loader<'_> {
     /// Loads one file. Blocks for as long as compiling takes; guests run on the present thread.
-    pub(super) async fn load(&self, path: &Path) -> Result<Version, Refused> {
+    pub(super) async fn load(&self, path: &Path) -> Result<Version, Refusal> {
         // Until it is known which plugin it is, the most generous limits hold.
         let widest = self.config.widest_limits();
         let bytes = read(path, widest.file_size)?;
@@ -83,8 +96,20 @@ impl Loader<'_> {
         let pre = self.link(&self.compile(&bytes)?)?;
 
         let manifest = self.describe(&pre, path, widest).await?;
-        let limits = self.config.limits_of(&manifest.name).clone();
         let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        let version = self.set_up(pre, manifest.clone(), size, hash).await;
+        version.map_err(|why| Refusal { why, manifest: Some(manifest) })
+    }
+
+    /// What is left to do once it is known which plugin it is.
+    async fn set_up(
+        &self,
+        pre: PluginPre<GuestState>,
+        manifest: Manifest,
+        size: u64,
+        hash: String,
+    ) -> Result<Version, Refused> {
+        let limits = self.config.limits_of(&manifest.name).clone();
         if size > limits.file_size {
             return Err(Refused::TooLarge { size, limit: limits.file_size });
         }

@@ -4,6 +4,7 @@
 //! settles only what was acknowledged. Never claims, and never holds a database transaction.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering as Memory;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -50,15 +51,33 @@ pub(super) async fn work(
         // 2. The claim is renewed for as long as the work takes; it never resolves.
         () = keep(&lane, &claim, &fence) => Outcomes::default(),
     };
+    tell(&lane, &outcomes);
+    let trouble = outcomes.trouble.take();
+    let settled = settle(&lane, &claim, &mut outcomes.settlements, &mut phase).await;
+    lane.metrics.events_worked(claimed.elapsed(), batch.events.len());
+    match settled {
+        Ok(settled) => {
+            count(&lane, &batch, &outcomes.settlements, &settled);
+            Report { progress: true, trouble }
+        }
+        Err(failure) => Report { progress: false, trouble: trouble.or(Some(failure)) },
+    }
+}
+
+/// What people should hear of a batch as a whole.
+fn tell(lane: &LaneContext, outcomes: &Outcomes) {
+    lane.metrics.deliveries_published(outcomes.acknowledged);
+    for (failure, rest) in &outcomes.opened {
+        tracing::warn!(lane = %lane.name, %failure, again_in = ?rest,
+            "events wait for their destination; no attempts are used");
+    }
+    for topic in &outcomes.closed {
+        tracing::info!(lane = %lane.name, topic, "topic works again");
+    }
     if outcomes.overtaken > 0 {
         tracing::warn!(lane = %lane.name, events = outcomes.overtaken,
             "events were acknowledged ahead of an undecided event of their key");
     }
-    count(&lane, &batch, &outcomes);
-    let trouble = outcomes.trouble.take();
-    let settled = settle(&lane, &claim, outcomes.settlements, &mut phase).await;
-    lane.metrics.events_worked(claimed.elapsed(), batch.events.len());
-    Report { progress: settled.is_ok(), trouble: trouble.or_else(|| settled.err()) }
 }
 
 /// Transforms and publishes; on [`Phase::Abandon`] lets the sink decide what it can at once.
@@ -122,6 +141,13 @@ async fn carry(lane: &LaneContext, batch: &Batch, fence: &Fence) -> Outcomes {
         let mut circuits = lane.circuits();
         plan::plan(&lane.name, batch.ordering, &batch.events, judged, &mut circuits)
     };
+    if let Some(key) = &plan.shared_key
+        && !lane.shared_key_told.swap(true, Memory::Relaxed)
+    {
+        tracing::warn!(lane = %lane.name, key = %String::from_utf8_lossy(key),
+            "events of different ordering keys share a record key: consumers see them in order only \
+             with ordering = \"total\"");
+    }
     let destinations: Vec<Destination> = plan.outgoing.iter().map(Destination::from).collect();
     let receipts = if plan.outgoing.is_empty() {
         Vec::new()
@@ -177,10 +203,13 @@ fn settlements(events: &[Event], action: &Action) -> Vec<Settlement> {
         .collect()
 }
 
-fn count(lane: &LaneContext, batch: &Batch, outcomes: &Outcomes) {
-    lane.metrics.deliveries_published(outcomes.acknowledged);
+/// Counts what was settled; what was lost will be taken again and counted then.
+fn count(lane: &LaneContext, batch: &Batch, settlements: &[Settlement], settled: &Settled) {
     let (mut published, mut dropped, mut released) = (0, 0, 0);
-    for (event, one) in batch.events.iter().zip(&outcomes.settlements) {
+    for (event, one) in batch.events.iter().zip(settlements) {
+        if settled.lost.contains(&one.id) {
+            continue;
+        }
         match &one.action {
             Action::Published => published += 1,
             Action::Dropped(_) => dropped += 1,
@@ -217,17 +246,18 @@ fn count(lane: &LaneContext, batch: &Batch, outcomes: &Outcomes) {
 async fn settle(
     lane: &LaneContext,
     claim: &BatchClaim,
-    mut settlements: Vec<Settlement>,
+    settlements: &mut [Settlement],
     phase: &mut watch::Receiver<Phase>,
-) -> Result<(), Failure> {
+) -> Result<Settled, Failure> {
     let started = Moment::now();
     let mut refused = false;
-    for attempt in 0_u32.. {
-        let error = match lane.store.settle(&lane.name, claim, &settlements).await {
+    let mut attempt = 0_u32;
+    loop {
+        let error = match lane.store.settle(&lane.name, claim, settlements).await {
             Ok(settled) => {
                 lane.metrics.settle_took(started.elapsed());
                 report_losses(lane, &settled);
-                return Ok(());
+                return Ok(settled);
             }
             Err(error) => error,
         };
@@ -241,7 +271,7 @@ async fn settle(
             // Something in the outcomes is refused: the acknowledged ones must be written all the same.
             StoreError::Schema { .. } | StoreError::Refused { .. } => {
                 refused = true;
-                for one in &mut settlements {
+                for one in settlements.iter_mut() {
                     if !matches!(one.action, Action::Published) {
                         one.action = Action::Release;
                     }
@@ -256,8 +286,8 @@ async fn settle(
             () = tokio::time::sleep(pause) => {}
             () = super::reached(phase, Phase::Abandon) => {}
         }
+        attempt = attempt.saturating_add(1);
     }
-    Ok(())
 }
 
 fn report_losses(lane: &LaneContext, settled: &Settled) {

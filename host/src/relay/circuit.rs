@@ -33,17 +33,20 @@ struct Circuit {
 pub(super) struct Circuits(HashMap<String, Circuit>);
 
 impl Circuits {
-    /// How long an event for `destination` must wait and for what, or `None` when it may go: the
-    /// circuit is closed, or this event is its trial.
-    pub(super) fn wait(&mut self, destination: &str) -> Option<(Duration, Failure)> {
-        let circuit = self.0.get_mut(destination)?;
+    /// How long an event for `destination` must wait and for what, or `None` when it may go.
+    pub(super) fn resting(&self, destination: &str) -> Option<(Duration, Failure)> {
+        let circuit = self.0.get(destination)?;
         let left = circuit.until.left();
-        if left > Duration::ZERO {
-            return Some((left, circuit.last.clone()));
+        (left > Duration::ZERO).then(|| (left, circuit.last.clone()))
+    }
+
+    /// An event goes to `destination`; if its circuit is open, the event is its trial, and others
+    /// wait for what becomes of it.
+    pub(super) fn goes(&mut self, destination: &str) {
+        if let Some(circuit) = self.0.get_mut(destination) {
+            circuit.until = Moment::now().plus(TRIAL);
+            circuit.trial = true;
         }
-        circuit.until = Moment::now().plus(TRIAL);
-        circuit.trial = true;
-        None
     }
 
     /// Notes a failure and says how long to wait, and whether this failure opened the circuit.

@@ -14,6 +14,7 @@ mod retention;
 mod verdict;
 mod watch;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -101,6 +102,8 @@ struct LaneContext {
     /// lane's slow plugin leaves room for the others.
     transforms: Semaphore,
     circuits: Mutex<Circuits>,
+    /// Whether it was said that ordering keys share a record key.
+    shared_key_told: AtomicBool,
 }
 
 impl LaneContext {
@@ -137,6 +140,7 @@ pub async fn run(
             company: Arc::clone(&company),
             transforms: Semaphore::new((cores / 2).max(1)),
             circuits: Mutex::default(),
+            shared_key_told: AtomicBool::new(false),
         });
         helpers.spawn(watch::run(Arc::clone(&context)));
         let name = context.name.to_string();

@@ -26,6 +26,10 @@ pub(super) struct Outcomes {
     pub(super) trouble: Option<Failure>,
     /// Records acknowledged.
     pub(super) acknowledged: u64,
+    /// Circuits that opened, with how long they rest.
+    pub(super) opened: Vec<(Failure, Duration)>,
+    /// Topics that work again.
+    pub(super) closed: Vec<String>,
     /// Events acknowledged although an earlier one of their key was not: it cannot be undone.
     pub(super) overtaken: u64,
 }
@@ -99,7 +103,7 @@ fn receive(
             Receipt::Acknowledged => {
                 outcomes.acknowledged += 1;
                 if circuits.worked(&to.topic) {
-                    tracing::info!(topic = to.topic, "topic works again");
+                    outcomes.closed.push(to.topic.clone());
                 }
             }
             Receipt::Refused(failure) => {
@@ -137,7 +141,7 @@ fn failed(
         FailureKind::Destination => {
             let (rest, opened) = circuits.failed(destination, &failure);
             if opened {
-                tracing::warn!(%failure, again_in = ?rest, "events wait for their destination; no attempts are used");
+                outcomes.opened.push((failure.clone(), rest));
             }
             Action::Wait { after: rest.max(SHORTEST_WAIT), failure }
         }

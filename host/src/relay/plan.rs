@@ -5,6 +5,8 @@
 
 use std::collections::HashMap;
 
+use bytes::Bytes;
+
 use crate::event::{Event, LaneName, Ordering, OrderingKey, Outcome};
 use crate::failure::Failure;
 use crate::routing::{self, Route};
@@ -34,6 +36,9 @@ pub(super) struct Plan {
     pub(super) standings: Vec<Standing>,
     /// The records of all events that go, in event order.
     pub(super) outgoing: Vec<Outgoing>,
+    /// A record key that two ordering keys of this batch share, if there is one: consumers do not
+    /// see its records in order.
+    pub(super) shared_key: Option<Bytes>,
 }
 
 /// One event with the verdict on it and the route it took.
@@ -79,7 +84,26 @@ pub(super) fn plan(
         }
         standings.push(standing);
     }
-    Plan { standings, outgoing }
+    let shared_key = if ordering == Ordering::Key { shared_key(&outgoing, events) } else { None };
+    Plan { standings, outgoing, shared_key }
+}
+
+/// Looks only at records whose key is not the ordering key itself, which is the rare case.
+fn shared_key(outgoing: &[Outgoing], events: &[Event]) -> Option<Bytes> {
+    let mut owners: HashMap<(&str, &Bytes), u32> = HashMap::new();
+    for out in outgoing {
+        let event = events.get(out.event as usize)?;
+        let Some(key) = &out.record.key else { continue };
+        let own = event.partition_key.as_ref().or(event.aggregate_id.as_ref());
+        if own.is_some_and(|own| own.as_bytes() == key) {
+            continue;
+        }
+        let owner = owners.entry((&out.record.topic, key)).or_insert(out.slot);
+        if *owner != out.slot {
+            return Some(key.clone());
+        }
+    }
+    None
 }
 
 fn stand(
@@ -94,15 +118,21 @@ fn stand(
         Ok(Outcome::Drop(reason)) => return Standing::Dropped(reason),
         Err(failure) => return Standing::Failed(failure),
     };
-    let count = deliveries.len();
+    let mut records = Vec::with_capacity(deliveries.len());
     for delivery in deliveries {
-        let record = match routing::complete(delivery, judged.route, event, lane) {
-            Ok(record) => record,
+        match routing::complete(delivery, judged.route, event, lane) {
+            Ok(record) => records.push(record),
             Err(failure) => return Standing::Failed(failure),
-        };
-        if let Some((rest, failure)) = circuits.wait(&record.topic) {
-            return Standing::Resting(rest, failure);
         }
+    }
+    // All or none: no destination's trial is used up for an event that waits for another.
+    let resting = records.iter().find_map(|record| circuits.resting(&record.topic));
+    if let Some((rest, failure)) = resting {
+        return Standing::Resting(rest, failure);
+    }
+    let count = records.len();
+    for record in records {
+        circuits.goes(&record.topic);
         send(record);
     }
     Standing::Going(count)
@@ -112,10 +142,8 @@ fn stand(
 mod tests {
     use std::time::Duration;
 
-    use bytes::Bytes;
-
     use super::*;
-    use crate::event::{Delivery, EventId};
+    use crate::event::{Delivery, EventId, KeyChoice};
     use crate::failure::Cause;
 
     fn event(id: i64, key: &str) -> Event {
@@ -163,6 +191,23 @@ mod tests {
     }
 
     #[test]
+    fn a_record_key_of_two_ordering_keys_is_noticed() {
+        let keyed = || {
+            let key = KeyChoice::Bytes(Bytes::from_static(b"c"));
+            let delivery = Delivery { key, ..Delivery::default() };
+            Judged { verdict: Ok(Outcome::Deliver(vec![delivery])), route: None }
+        };
+        let shared = |keys: [&str; 2], ordering| {
+            let events = [event(1, keys[0]), event(2, keys[1])];
+            let judged = vec![keyed(), keyed()];
+            plan(&lane(), ordering, &events, judged, &mut Circuits::default()).shared_key
+        };
+        assert_eq!(shared(["a", "b"], Ordering::Key), Some(Bytes::from_static(b"c")));
+        assert_eq!(shared(["a", "a"], Ordering::Key), None);
+        assert_eq!(shared(["a", "b"], Ordering::Total), None);
+    }
+
+    #[test]
     fn total_order_stops_the_whole_lane_and_no_order_stops_nothing() {
         let events = [event(1, "a"), event(2, "b")];
         let total = plan(
@@ -199,6 +244,6 @@ mod tests {
         assert_eq!(plan.standings[1], Standing::Behind);
         assert!(plan.outgoing.is_empty());
         assert!(circuits.worked("orders"));
-        assert!(circuits.wait("orders").is_none());
+        assert!(circuits.resting("orders").is_none());
     }
 }

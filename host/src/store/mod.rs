@@ -209,7 +209,7 @@ pub const STATS_COUNT_LIMIT: i64 = 1_000_000;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The database cannot be reached, or refuses for now; the same call may succeed later.
-    #[error("{source_name}: the database is unavailable while trying to {doing}")]
+    #[error("source {source_name}: the database is unavailable while trying to {doing}")]
     Unavailable {
         /// The source's name.
         source_name: String,
@@ -220,7 +220,7 @@ pub enum StoreError {
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The tables are not what they must be; the text says what to do.
-    #[error("{source_name}: {problem}")]
+    #[error("source {source_name}: {problem}")]
     Schema {
         /// The source's name.
         source_name: String,
@@ -228,7 +228,7 @@ pub enum StoreError {
         problem: String,
     },
     /// The database refused the statement itself.
-    #[error("{source_name}: the database refused to {doing}")]
+    #[error("source {source_name}: the database refused to {doing}")]
     Refused {
         /// The source's name.
         source_name: String,

@@ -72,7 +72,7 @@ fn reserved(name: &str, value: &str) -> Option<&'static str> {
         "transactional.id" => "the relay does not use transactions: delivery is at least once",
         "bootstrap.servers" | "metadata.broker.list" => "use bootstrap_servers",
         "message.max.bytes" => "use max_record_bytes",
-        "topic.metadata.refresh.interval.ms" => "use metadata_refresh",
+        "topic.metadata.refresh.interval.ms" => "the relay looks at topics itself, every 30 s",
         "partitioner" => {
             "partitions are chosen as the Java client does (murmur2); \
              name one per record to choose otherwise"

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{ConnectOptions, PgConnection, PgPool, Postgres, Transaction};
+use sqlx::{ConnectOptions as _, Connection as _, PgConnection, PgPool, Postgres, Transaction};
 use tokio::sync::OnceCell;
 
 use self::schema::{Found, Tables};
@@ -117,6 +117,7 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_seqs
 pub struct PostgresStore {
     config: PostgresConfig,
     tables: Tables,
+    options: PgConnectOptions,
     pool: PgPool,
     opened: OnceCell<events::Statements>,
 }
@@ -141,8 +142,8 @@ impl PostgresStore {
         let pool = PgPoolOptions::new()
             .max_connections(config.max_connections)
             .acquire_timeout(ACQUIRE_TIMEOUT)
-            .connect_lazy_with(options);
-        Ok(Self { config, tables, pool, opened: OnceCell::new() })
+            .connect_lazy_with(options.clone());
+        Ok(Self { config, tables, options, pool, opened: OnceCell::new() })
     }
 
     /// The migration as SQL text.
@@ -156,7 +157,7 @@ impl PostgresStore {
     /// When the database is unavailable or refuses.
     pub async fn migrate(&self) -> Result<(), StoreError> {
         self.bounded("migrate", async {
-            let mut connection = self.pool.acquire().await?;
+            let mut connection = self.options.connect().await?;
             schema::migrate(&mut connection, &self.config, &self.tables).await
         })
         .await?;
@@ -179,8 +180,11 @@ impl PostgresStore {
     async fn look(&self) -> Result<Found, StoreError> {
         let found = self
             .bounded("look at the tables", async {
-                let mut connection = self.pool.acquire().await?;
-                schema::find(&mut connection, &self.config, &self.tables).await
+                // Not from the pool, which says of a refused connection that it timed out.
+                let mut connection = self.options.connect().await?;
+                let found = schema::find(&mut connection, &self.config, &self.tables).await?;
+                connection.close().await?;
+                Ok(found)
             })
             .await?;
         found.map_err(|problem| self.schema_error(problem))

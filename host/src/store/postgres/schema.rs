@@ -198,8 +198,8 @@ pub(super) async fn find(
     }
     let Some(shards) = registered(connection, config, tables).await? else {
         return Ok(Err(format!(
-            "source '{}' is not registered for table {}: {remedy}; if the source was renamed, change its name in {} as well",
-            config.source, tables.events, tables.sources,
+            "source '{}' is not registered for table {}: {remedy}; if the source was renamed, change its name in {}, {} and {} as well",
+            config.source, tables.events, tables.sources, tables.leases, tables.held_keys,
         )));
     };
     let whole_lane_index: bool = sqlx::query_scalar(
