@@ -98,7 +98,7 @@ impl PluginHost {
             match host.load_file(&loader, &workers, &path, &file, &owners) {
                 Ok(name) => drop(owners.insert(name, file)),
                 Err(Refusal { why, manifest }) => {
-                    host.waited_for.extend(manifest);
+                    host.waited_for.extend(manifest.map(|manifest| *manifest));
                     let reason = one_line(&why.to_string());
                     tracing::error!(file, reason, "plugin file refused");
                     host.refused.push((file, reason));

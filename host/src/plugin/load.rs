@@ -76,7 +76,7 @@ pub(super) struct Loader<'a> {
 pub(super) struct Refusal {
     pub(super) why: Refused,
     /// Its event types wait for it.
-    pub(super) manifest: Option<Manifest>,
+    pub(super) manifest: Option<Box<Manifest>>,
 }
 
 impl<E: Into<Refused>> From<E> for Refusal {
@@ -98,7 +98,7 @@ impl Loader<'_> {
         let manifest = self.describe(&pre, path, widest).await?;
         let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let version = self.set_up(pre, manifest.clone(), size, hash).await;
-        version.map_err(|why| Refusal { why, manifest: Some(manifest) })
+        version.map_err(|why| Refusal { why, manifest: Some(Box::new(manifest)) })
     }
 
     /// What is left to do once it is known which plugin it is.
