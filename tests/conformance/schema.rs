@@ -131,6 +131,7 @@ async fn the_database_is_reached_over_tls() {
     let verified =
         store(over_tls(format!("{}?sslmode=verify-full&sslrootcert={ca}", database.url))).await;
     verified.migrate().await.expect("migrates over TLS");
+    verified.open_lane(&lane("default"), Ordering::Key).await.expect("opens over TLS");
     let used = database.number("SELECT count(*) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE s.ssl AND a.application_name = 'haulier' AND a.datname = current_database()").await;
     assert!(used > 0, "the connection is encrypted");
     let unknown = store(over_tls(format!("{}?sslmode=verify-full", database.url))).await;
@@ -238,4 +239,28 @@ async fn bounds_never_pass_a_running_transaction() {
         [late, successor[0]],
         "a quick look still sees the late commit, in order"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_released_by_hand_keeps_its_order() {
+    let outbox = Postgres::make(crate::harness::Making { shards: 1, ..USUAL }).await;
+    let store = outbox.store();
+    let held = outbox.insert(&[of_key("held"), of_key("held")]).await;
+    with_bounds_in_place(&outbox, async || {}).await;
+    outbox
+        .database
+        .run(format!(
+            "UPDATE outbox SET available_at = now() WHERE id = {0}; \
+             UPDATE haulier_held_key SET until = now() WHERE event_id = {0}",
+            held[0]
+        ))
+        .await;
+    let younger = outbox.insert(&[of_key("held")]).await;
+    let quick = Wish { look: Look::Quick, ..BY_KEY };
+    assert!(
+        claim(&*store, quick).await.is_none(),
+        "nothing overtakes what a quick look does not see"
+    );
+    let batch = claim(&*store, BY_KEY).await.expect("a full look sees all");
+    assert_eq!(ids(&batch), [held[0], held[1], younger[0]]);
 }

@@ -23,6 +23,10 @@ pub(super) struct Statements {
     payload: String,
 }
 
+/// One moment for a whole statement. As a column it can bound an index scan, which the volatile
+/// function itself cannot; OFFSET keeps the planner from putting the function back.
+pub(super) const CLOCK: &str = "(SELECT clock_timestamp() AS now OFFSET 0) clock";
+
 /// Names the index that reads a whole lane: see its migration.
 pub(super) const WHOLE_LANE: &str = "AND e.attempts >= 0";
 
@@ -49,32 +53,32 @@ impl Statements {
     /// `$1` source, `$2` lane, `$3` most shards, `$4` whether to look everywhere.
     pub(super) fn candidates(&self) -> AssertSqlSafe<String> {
         AssertSqlSafe(format!(
-            "SELECT l.shard FROM {leases} l CROSS JOIN LATERAL ( \
+            "SELECT l.shard FROM {leases} l CROSS JOIN {CLOCK} CROSS JOIN LATERAL ( \
                SELECT 1 FROM {events} e WHERE e.lane = l.lane AND e.shard = l.shard \
-                 AND e.status = 'PENDING' AND e.id >= {bound} AND e.available_at <= clock_timestamp() \
+                 AND e.status = 'PENDING' AND e.id >= {bound} AND e.available_at <= clock.now \
                ORDER BY e.lane, e.shard, e.id LIMIT 1) due \
              WHERE l.source = $1 AND l.lane = $2 AND l.shard >= 0 \
-               AND (l.token IS NULL OR l.expires_at <= clock_timestamp()) \
+               AND (l.token IS NULL OR l.expires_at <= clock.now) \
              ORDER BY l.served_at LIMIT $3",
             leases = self.tables.leases,
             events = self.tables.events,
-            bound = bound("$4", "clock_timestamp()"),
+            bound = bound("$4", "clock.now"),
         ))
     }
 
     /// The same for the one lease of a whole lane. `$3` is not used but keeps the numbering.
     pub(super) fn whole_lane_candidate(&self) -> AssertSqlSafe<String> {
         AssertSqlSafe(format!(
-            "SELECT l.shard FROM {leases} l CROSS JOIN LATERAL ( \
+            "SELECT l.shard FROM {leases} l CROSS JOIN {CLOCK} CROSS JOIN LATERAL ( \
                SELECT 1 FROM {events} e WHERE e.lane = l.lane \
                  AND e.status = 'PENDING' {WHOLE_LANE} AND e.id >= {bound} \
-                 AND e.available_at <= clock_timestamp() \
+                 AND e.available_at <= clock.now \
                ORDER BY e.lane, e.id LIMIT 1) due \
              WHERE l.source = $1 AND l.lane = $2 AND l.shard = -1 \
-               AND (l.token IS NULL OR l.expires_at <= clock_timestamp()) LIMIT $3",
+               AND (l.token IS NULL OR l.expires_at <= clock.now) LIMIT $3",
             leases = self.tables.leases,
             events = self.tables.events,
-            bound = bound("$4", "clock_timestamp()"),
+            bound = bound("$4", "clock.now"),
         ))
     }
 
@@ -96,7 +100,8 @@ impl Statements {
     ///
     /// One moment is taken for the whole statement, after its snapshot, and the lower bound is
     /// derived from that moment too: with a moment taken earlier, or one per row, an event could
-    /// count as not yet due while a younger one of its key does.
+    /// count as not yet due while a younger one of its key does. A hold that is over lets its key go
+    /// only where the event it was for is in view: someone may have released it by hand.
     pub(super) fn read_leased(&self, whole_lane: bool) -> AssertSqlSafe<String> {
         let (of_shard, order, key) = if whole_lane {
             (WHOLE_LANE, "e.lane, e.id", "''::bytea")
@@ -115,7 +120,8 @@ impl Statements {
                  SELECT e.*, h.event_id AS held_by FROM {events} e \
                  LEFT JOIN {held} h ON h.source = $1 AND h.lane = $2 AND h.key = {key} \
                  WHERE e.lane = $2 {of_shard} AND e.status = 'PENDING' AND e.id >= {bound} \
-                   AND e.available_at <= clock.now AND (h.key IS NULL OR h.until <= clock.now) \
+                   AND e.available_at <= clock.now \
+                   AND (h.key IS NULL OR (h.until <= clock.now AND h.event_id >= {bound})) \
                  ORDER BY {order} LIMIT $5) d \
              ) e CROSS JOIN clock WHERE e.nth = 1 OR e.bytes <= $6 ORDER BY e.nth",
             columns = self.columns,
@@ -247,7 +253,7 @@ impl Statements {
 }
 
 /// The lowest id worth looking at. `everywhere` is the placeholder of the full look.
-fn bound(everywhere: &str, now: &str) -> String {
+pub(super) fn bound(everywhere: &str, now: &str) -> String {
     format!(
         "CASE WHEN {everywhere} THEN 0 WHEN l.next_due_at > {now} THEN greatest(l.seen_id + 1, l.floor_id) \
          ELSE l.floor_id END"

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Row};
 
-use super::events::{KEY_BYTES, Statements, WHOLE_LANE};
+use super::events::{CLOCK, KEY_BYTES, Statements, WHOLE_LANE, bound};
 use super::{Connection, seconds, sql_limit};
 use crate::event::{LaneName, Ordering};
 use crate::store::{LaneStats, STATS_COUNT_LIMIT};
@@ -85,12 +85,12 @@ async fn oldest_due(
     };
     let heads = match ordering {
         Ordering::Key => format!(
-            "SELECT d.since FROM {} l CROSS JOIN LATERAL ({}) d WHERE l.source = $1 AND l.lane = $2 \
-               AND l.shard >= 0 AND (l.token IS NULL OR l.expires_at <= clock_timestamp())",
-            tables.leases,
-            head(
-                "AND e.shard = l.shard AND e.id >= CASE WHEN l.next_due_at > clock_timestamp() \
-                 THEN l.seen_id + 1 ELSE l.floor_id END",
+            "SELECT d.since FROM {leases} l CROSS JOIN {CLOCK} CROSS JOIN LATERAL ({head}) d \
+             WHERE l.source = $1 AND l.lane = $2 AND l.shard >= 0 \
+               AND (l.token IS NULL OR l.expires_at <= clock.now)",
+            leases = tables.leases,
+            head = head(
+                &format!("AND e.shard = l.shard AND e.id >= {}", bound("false", "clock.now")),
                 KEY_BYTES,
                 "e.lane, e.shard, e.id"
             ),
