@@ -21,18 +21,10 @@ impl fmt::Display for EventId {
 
 /// The value whose events must reach the broker in order: `partition_key`, else `aggregate_id`.
 ///
-/// `None` is SQL NULL in both columns and is not the same as an empty key. Bytes are compared,
-/// never collated text.
+/// `None` is SQL NULL in both columns: such events have no order, and none waits for another. It is not
+/// the same as an empty key. Bytes are compared, never collated text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OrderingKey(pub Option<Bytes>);
-
-impl OrderingKey {
-    /// The bytes under which a held key is stored: NULL and empty share one entry, which can only
-    /// hold more than needed, never less.
-    pub fn stored(&self) -> &[u8] {
-        self.0.as_deref().unwrap_or_default()
-    }
-}
 
 /// One record header. `value: None` is a Kafka header with a NULL value.
 #[derive(Debug, Clone, PartialEq, Eq)]

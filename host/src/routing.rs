@@ -251,7 +251,8 @@ pub fn complete(
         PayloadChoice::Tombstone => None,
         PayloadChoice::Bytes(bytes) => Some(bytes),
     };
-    let mut headers = standard_headers(event);
+    let standard = standard_headers(event);
+    let mut headers = Vec::with_capacity(standard.len() + event.headers.len());
     match delivery.headers {
         None => headers.extend(event.headers.iter().cloned()),
         Some(own) => {
@@ -263,6 +264,9 @@ pub fn complete(
         }
     }
     headers.extend(route.iter().flat_map(|route| route.headers.iter().cloned()));
+    // Consumers tell repeats by the relay's own headers: nobody else may set them.
+    headers.retain(|header| !standard.iter().any(|ours| ours.name == header.name));
+    headers.splice(0..0, standard);
     Ok(Record {
         topic,
         key,
@@ -296,7 +300,7 @@ const TRACE: &str = "traceparent";
 /// The headers every record carries, ahead of the row's own. One more marks a record of an event that
 /// had failed before: others of its records may repeat, and its successors may have come first.
 fn standard_headers(event: &Event) -> Vec<Header> {
-    let mut headers = Vec::with_capacity(4 + event.headers.len());
+    let mut headers = Vec::with_capacity(4);
     headers.push(Header::text("X-Event-Type", event.event_type.clone()));
     headers.push(Header::text("X-Aggregate-Type", event.aggregate_type.clone()));
     headers.push(Header::text("X-Outbox-Id", event.id.to_string()));
@@ -411,6 +415,19 @@ mod tests {
             ["X-Haulier-Attempt", "own", "traceparent"]
         );
         assert_eq!(names(vec![trace()]), ["X-Haulier-Attempt", "traceparent"]);
+    }
+
+    #[test]
+    fn nobody_else_sets_the_headers_of_the_relay() {
+        let spoofed = || vec![Header::text("X-Outbox-Id", "999")];
+        let row = Event { topic: Some("t".into()), headers: spoofed(), ..event() };
+        let route = Route { headers: spoofed(), ..route() };
+        let record = complete(Delivery::default(), Some(&route), &row, &lane()).unwrap();
+        let ids = record.headers.iter().filter(|header| header.name == "X-Outbox-Id");
+        assert_eq!(
+            ids.map(|header| header.value.as_deref()).collect::<Vec<_>>(),
+            [Some(&b"7"[..])]
+        );
     }
 
     #[test]

@@ -216,3 +216,39 @@ pub(crate) async fn the_standing_of_a_lane_is_told<H: Harness>() {
         assert_eq!((stats.pending, stats.processing, stats.failed), (1, 0, 1));
     }
 }
+
+pub(crate) async fn held_keys_starve_nobody<H: Harness>() {
+    let outbox = H::make(USUAL).await;
+    let store = outbox.store();
+    let held: Vec<_> = (0..40).map(|n| of_key(&format!("held-{n}"))).collect();
+    outbox.insert(&held).await;
+    let batch = claim(&*store, BY_KEY).await.expect("work");
+    settle(&*store, &batch, |_| Action::Halt(failure())).await;
+    // Every shard has a held key with events that look due, and one of them something to do.
+    let few = Wish { shards: 1, look: Look::Quick, ..BY_KEY };
+    for round in 0..3 {
+        outbox.insert(&held).await;
+        let free = outbox.insert(&[of_key(&format!("free-{round}"))]).await;
+        let batch = claim(&*store, few).await.expect("the free key is found at once");
+        assert_eq!(ids(&batch), free);
+        publish(&*store, &batch).await;
+        assert!(claim(&*store, few).await.is_none());
+    }
+}
+
+pub(crate) async fn events_without_a_key_hold_nothing<H: Harness>() {
+    let outbox = H::make(USUAL).await;
+    let keyless = NewEvent { key: None, ..of_key("") };
+    let inserted = outbox.insert(&[keyless.clone(), keyless]).await;
+    let store = outbox.store();
+    let batch = claim(&*store, BY_KEY).await.expect("work");
+    settle(&*store, &batch, |event| {
+        if is(event, inserted[0]) {
+            Action::Retry { after: LATER, failure: failure() }
+        } else {
+            Action::Release
+        }
+    })
+    .await;
+    assert_eq!(ids(&claim(&*store, BY_KEY).await.expect("work")), inserted[1..]);
+}

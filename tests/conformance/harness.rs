@@ -76,6 +76,7 @@ pub(crate) struct Wish {
     pub(crate) bytes: usize,
     pub(crate) lease: Duration,
     pub(crate) look: Look,
+    pub(crate) shards: usize,
 }
 
 /// A thousand rows by leases, for a minute.
@@ -86,6 +87,7 @@ pub(crate) const BY_KEY: Wish = Wish {
     bytes: 1 << 20,
     lease: Duration::from_secs(60),
     look: Look::Full,
+    shards: 256,
 };
 
 /// The same by row claims.
@@ -106,7 +108,7 @@ pub(crate) async fn claim(store: &dyn Store, wish: Wish) -> Option<Batch> {
             lease: wish.lease,
             max_rows: wish.rows,
             max_bytes: wish.bytes,
-            max_shards: 256,
+            max_shards: wish.shards,
             look: wish.look,
         })
         .await

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use haulier::store::{Settle, Suspicion};
+use haulier::store::{Action, Settle, Suspicion};
 
 use crate::harness::{
-    AN_INSTANT, BY_KEY, BY_ROW, Harness, Making, NewEvent, USUAL, Wish, claim, claim_soon, ids,
-    of_key, publish, suspect,
+    AN_INSTANT, BY_KEY, BY_ROW, Harness, Making, NewEvent, USUAL, Wish, claim, claim_soon, failure,
+    ids, of_key, publish, settle, suspect,
 };
 
 const SHORT: Wish = Wish { lease: AN_INSTANT, ..BY_KEY };
@@ -149,4 +149,39 @@ pub(crate) async fn retention_deletes_old_published_events_only<H: Harness>() {
     assert_eq!(store.delete_published(old, 2).await.expect("deletes"), 0);
     assert_eq!(outbox.row(published[3]).await.map(|row| row.0).as_deref(), Some("PUBLISHED"));
     assert_eq!(outbox.row(pending[0]).await.map(|row| row.0).as_deref(), Some("PENDING"));
+}
+
+pub(crate) async fn rows_claimed_without_order_are_found_by_leases<H: Harness>() {
+    let outbox = H::make(USUAL).await;
+    let inserted = outbox.insert(&[of_key("k")]).await;
+    let store = outbox.store();
+    claim(&*store, Wish { lease: AN_INSTANT, ..BY_ROW }).await.expect("work");
+    // The lane has been given an order since.
+    assert_eq!(ids(&claim_soon(&*store, BY_KEY).await), inserted);
+}
+
+pub(crate) async fn a_suspect_that_is_held_blocks_nobody<H: Harness>() {
+    let outbox = H::make(USUAL).await;
+    let store = outbox.store();
+    let inserted = outbox.insert(&[of_key("k"), of_key("k"), of_key("k"), of_key("k")]).await;
+    claim(&*store, SHORT).await.expect("work");
+    let half = claim_soon(&*store, BY_KEY).await;
+    assert_eq!(ids(&half), inserted[..2]);
+    let hold = Action::Retry { after: Duration::from_secs(3600), failure: failure() };
+    settle(
+        &*store,
+        &half,
+        |event| if event.id.0 == inserted[0] { hold.clone() } else { Action::Release },
+    )
+    .await;
+    let others: Vec<NewEvent> = (0..50).map(|n| of_key(&format!("other-{n}"))).collect();
+    let others = outbox.insert(&others).await;
+    let mut seen = Vec::new();
+    while seen.len() < others.len() {
+        let batch = claim_soon(&*store, BY_KEY).await;
+        seen.extend(ids(&batch));
+        publish(&*store, &batch).await;
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, others);
 }

@@ -3,6 +3,9 @@
 //! The only place that touches signals: the first SIGTERM or SIGINT drains, a second one stops at
 //! once.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -25,6 +28,8 @@ pub async fn run(config: &Config) -> anyhow::Result<Exit> {
         instance = config.relay.instance,
         "haulier runs"
     );
+    let done = Arc::new(AtomicBool::new(false));
+    let ended = Arc::clone(&done);
     let told = async {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -35,11 +40,17 @@ pub async fn run(config: &Config) -> anyhow::Result<Exit> {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
+            if ended.load(Ordering::Acquire) {
+                // Everything is settled, and the process is on its way out.
+                return;
+            }
             tracing::warn!("a second signal: stopping at once; claims stay until they expire");
             std::process::exit(Exit::Failure as i32);
         });
     };
-    match app.run(told).await {
+    let outcome = app.run(told).await;
+    done.store(true, Ordering::Release);
+    match outcome {
         Ok(()) => Ok(Exit::Success),
         Err(error @ (AppError::Overran | AppError::Died(_))) => {
             tracing::error!(%error, "haulier ended badly");

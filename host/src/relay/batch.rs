@@ -3,11 +3,11 @@
 //! Spawned by the lane loop, one task per batch. Renews the claim while it works, publishes, and
 //! settles only what was acknowledged. Never claims, and never holds a database transaction.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering as Memory;
+use std::sync::{Arc, OnceLock as OnceCell};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, watch};
 
 use super::outcome::{self, Destination, Outcomes};
 use super::plan;
@@ -44,23 +44,56 @@ pub(super) async fn work(
     let claim = batch.claim();
     let _counted = lane.metrics.batch_in_flight();
     lane.metrics.events_waited(batch.events.iter().map(|event| event.waited));
+    let company = Company::default();
     let mut outcomes = tokio::select! {
         biased;
         // 1. Shutdown has run out of patience: what is in flight is let go, the rest given back.
-        outcomes = abandoned(&lane, &batch, &fence, &mut phase) => outcomes,
+        outcomes = abandoned(&lane, &batch, &fence, &mut phase, &company) => outcomes,
         // 2. The claim is renewed for as long as the work takes; it never resolves.
         () = keep(&lane, &claim, &fence) => Outcomes::default(),
     };
     tell(&lane, &outcomes);
     let trouble = outcomes.trouble.take();
     let settled = settle(&lane, &claim, &mut outcomes.settlements, &mut phase).await;
+    // Only now may others run: until a suspect batch is settled, a crash would be laid to its door.
+    drop(company);
     lane.metrics.events_worked(claimed.elapsed(), batch.events.len());
     match settled {
         Ok(settled) => {
             count(&lane, &batch, &outcomes.settlements, &settled);
-            Report { progress: true, trouble }
+            // Giving back and putting off is no progress.
+            let progress = outcomes.settlements.iter().any(|one| match one.action {
+                Action::Release | Action::Wait { .. } => false,
+                Action::Published
+                | Action::Dropped(_)
+                | Action::Retry { .. }
+                | Action::Park(_)
+                | Action::Halt(_) => true,
+            });
+            Report { progress, trouble }
         }
         Err(failure) => Report { progress: false, trouble: trouble.or(Some(failure)) },
+    }
+}
+
+/// The place in the process's company that a batch holds from the start of its work to its
+/// settlement: shared, or for itself.
+#[derive(Default)]
+struct Company {
+    shared: OnceCell<OwnedRwLockReadGuard<()>>,
+    alone: OnceCell<OwnedRwLockWriteGuard<()>>,
+}
+
+impl Company {
+    async fn take(&self, lane: &LaneContext, suspicion: Suspicion) {
+        let company = Arc::clone(&lane.company);
+        // Each batch takes its place once, so the cells are empty.
+        let _ = match suspicion {
+            Suspicion::None => self.shared.set(company.read_owned().await).is_ok(),
+            // Run with nothing else in the process, so that a crash names it.
+            Suspicion::Suspect => self.alone.set(company.write_owned().await).is_ok(),
+            Suspicion::Convicted => true,
+        };
     }
 }
 
@@ -86,8 +119,9 @@ async fn abandoned(
     batch: &Batch,
     fence: &Fence,
     phase: &mut watch::Receiver<Phase>,
+    company: &Company,
 ) -> Outcomes {
-    let carried = carry(lane, batch, fence);
+    let carried = carry(lane, batch, fence, company);
     tokio::pin!(carried);
     tokio::select! {
         outcomes = &mut carried => return outcomes,
@@ -108,29 +142,28 @@ async fn keep(lane: &LaneContext, claim: &BatchClaim, fence: &Fence) {
     loop {
         tokio::time::sleep(lease / 3).await;
         let before = Moment::now();
-        match lane.store.renew(&lane.name, claim, lease).await {
-            Ok(true) => fence.extend(before.plus(lease)),
-            Ok(false) => {
+        // One that hangs must leave time for another.
+        let renewed = tokio::time::timeout(lease / 4, lane.store.renew(&lane.name, claim, lease));
+        match renewed.await {
+            Ok(Ok(true)) => fence.extend(before.plus(lease)),
+            Ok(Ok(false)) => {
                 tracing::warn!(lane = %lane.name, "a claim was lost while its batch was being worked on");
                 fence.close();
                 std::future::pending::<()>().await;
             }
-            Err(error) => {
+            Ok(Err(error)) => {
                 tracing::warn!(lane = %lane.name, error = %super::chain(&error), "a claim could not be renewed");
             }
+            Err(_) => tracing::warn!(lane = %lane.name, "a renewal hangs"),
         }
     }
 }
 
-async fn carry(lane: &LaneContext, batch: &Batch, fence: &Fence) -> Outcomes {
+async fn carry(lane: &LaneContext, batch: &Batch, fence: &Fence, company: &Company) -> Outcomes {
+    company.take(lane, batch.suspicion).await;
     if batch.suspicion == Suspicion::Convicted {
         return convicted(batch);
     }
-    // A suspect batch runs with nothing else in the process, so that a crash names it.
-    let (_shared, _alone) = match batch.suspicion {
-        Suspicion::None => (Some(lane.company.read().await), None),
-        Suspicion::Suspect | Suspicion::Convicted => (None, Some(lane.company.write().await)),
-    };
     let started = Moment::now();
     let judged = {
         let _turn = lane.transforms.acquire().await;
@@ -264,7 +297,9 @@ async fn settle(
         tracing::warn!(lane = %lane.name, error = %super::chain(&error), "outcomes could not be settled yet");
         let unavailable = || Failure::new(Cause::DatabaseUnavailable, super::chain(&error));
         match &error {
-            StoreError::Unavailable { .. } => {}
+            StoreError::Unavailable { .. } => {
+                lane.health.blocked(unavailable().to_string());
+            }
             StoreError::Schema { .. } | StoreError::Refused { .. } if refused => {
                 return Err(unavailable());
             }

@@ -57,7 +57,7 @@ impl LaneHealth {
     pub(super) fn stats(&self, stats: LaneStats) {
         let mut state = self.state();
         let moved = stats.published != state.stats.published
-            || stats.oldest_due.is_none()
+            || (stats.oldest_due.is_none() && stats.processing == 0)
             || stats.oldest_due < state.stats.oldest_due;
         if moved {
             state.progress = Moment::now();

@@ -43,10 +43,16 @@ pub(super) struct LaneLoop {
     shards: usize,
     /// Set while the lane waits for the broker or the database.
     pause: Option<Pause>,
+    /// Whether a suspect batch is in flight: nothing more is claimed until it is settled, or its
+    /// crash would make what was claimed meanwhile suspect as well.
+    suspect: bool,
 }
 
 struct Pause {
     times: u32,
+    /// Whether the database was the cause: then what is in flight is settled before more is claimed,
+    /// or the lane would take its own expired claims again.
+    database: bool,
     /// Whether the broker has to answer before the lane goes on.
     broker: bool,
 }
@@ -63,6 +69,7 @@ impl LaneLoop {
             next_full: Instant::now(),
             shards: FIRST_SHARDS,
             pause: None,
+            suspect: false,
         }
     }
 
@@ -70,7 +77,7 @@ impl LaneLoop {
     pub(super) async fn run(mut self) {
         let mut phase = self.phase.clone();
         loop {
-            let room = self.in_flight.len() < self.lane.config.in_flight;
+            let room = self.in_flight.len() < self.lane.config.in_flight && !self.suspect;
             let next_look = self.next_look;
             tokio::select! {
                 biased;
@@ -99,6 +106,16 @@ impl LaneLoop {
             // The database is asked next; only then is the pause over.
             self.pause = self.pause.take().map(|pause| Pause { broker: false, ..pause });
         }
+        if !self.in_flight.is_empty() && self.pause.as_ref().is_some_and(|pause| pause.database) {
+            self.next_look = Instant::now() + FIRST_PAUSE;
+            return;
+        }
+        // Not while a suspect batch of any lane runs or waits to run.
+        let company = Arc::clone(&self.lane.company);
+        let _company = tokio::select! {
+            company = company.read_owned() => company,
+            () = reached(phase, Phase::Draining) => return,
+        };
         match self.claim().await {
             Ok(batch) => {
                 self.resume();
@@ -118,6 +135,10 @@ impl LaneLoop {
             self.opened = true;
         }
         let look = if Instant::now() >= self.next_full { Look::Full } else { Look::Quick };
+        if look == Look::Full {
+            // A look that fails counts as well, or a slow one would be repeated without end.
+            self.next_full = Instant::now() + FULL_LOOK_INTERVAL;
+        }
         // The lease is counted from before the claim is sent.
         let before = Moment::now();
         let claimed = lane
@@ -138,10 +159,8 @@ impl LaneLoop {
         if look == Look::Full {
             let recovering =
                 claimed.as_ref().is_some_and(|batch| batch.suspicion != Suspicion::None);
-            if !recovering {
-                let rest = jittered(FULL_LOOK_INTERVAL.max(took.saturating_mul(FULL_LOOK_SHARE)));
-                self.next_full = Instant::now() + rest;
-            }
+            let rest = jittered(FULL_LOOK_INTERVAL.max(took.saturating_mul(FULL_LOOK_SHARE)));
+            self.next_full = Instant::now() + if recovering { Duration::ZERO } else { rest };
         }
         Ok(claimed.map(|batch| {
             lane.metrics.claim_took(took);
@@ -167,6 +186,7 @@ impl LaneLoop {
                 self.next_look = now + SHORTEST_POLL;
             }
             None => {
+                self.shards = (self.shards * 2).clamp(FIRST_SHARDS, MOST_SHARDS);
                 self.next_look = now + jittered(self.poll);
                 self.poll = (self.poll * 2).min(self.lane.config.poll_interval);
             }
@@ -176,14 +196,20 @@ impl LaneLoop {
     fn start(&mut self, batch: Batch, fence: Fence, claimed: Moment) {
         let lane = Arc::clone(&self.lane);
         let phase = self.phase.clone();
+        self.suspect = batch.suspicion != Suspicion::None;
         self.in_flight.spawn(batch::work(lane, batch, fence, claimed, phase));
     }
 
     fn finished(&mut self, ended: Result<Report, JoinError>) {
+        // Nothing was claimed beside a suspect batch, so when all are finished it is.
+        self.suspect = self.suspect && !self.in_flight.is_empty();
         match ended {
             Ok(report) => {
                 if report.progress {
                     self.lane.health.progress();
+                    if self.pause.is_none() && self.opened {
+                        self.lane.health.clear();
+                    }
                 }
                 if let Some(trouble) = report.trouble {
                     self.pause(&trouble, trouble.cause != Cause::DatabaseUnavailable);
@@ -229,7 +255,8 @@ impl LaneLoop {
             self.lane.metrics.paused(why.cause);
         }
         self.next_look = now + jittered(backoff(FIRST_PAUSE, LONGEST_PAUSE, times));
-        self.pause = Some(Pause { times, broker });
+        let database = why.cause == Cause::DatabaseUnavailable;
+        self.pause = Some(Pause { times, database, broker });
     }
 
     fn resume(&mut self) {

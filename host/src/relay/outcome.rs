@@ -159,7 +159,7 @@ fn note_order(
     open: &mut std::collections::HashSet<OrderingKey>,
     outcomes: &mut Outcomes,
 ) {
-    if ordering != Ordering::Key {
+    if ordering != Ordering::Key || key.0.is_none() {
         return;
     }
     match action {

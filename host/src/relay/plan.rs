@@ -62,6 +62,8 @@ pub(super) fn plan(
         let number = u32::try_from(index).unwrap_or(u32::MAX);
         let mut own = (number, false);
         let slot = match ordering {
+            // No key, no order.
+            Ordering::Key if event.ordering_key().0.is_none() => &mut own,
             Ordering::Key => slots.entry(event.ordering_key()).or_insert((number, false)),
             Ordering::Total => slots.entry(OrderingKey(None)).or_insert((0, false)),
             Ordering::None => &mut own,
@@ -205,6 +207,20 @@ mod tests {
         assert_eq!(shared(["a", "b"], Ordering::Key), Some(Bytes::from_static(b"c")));
         assert_eq!(shared(["a", "a"], Ordering::Key), None);
         assert_eq!(shared(["a", "b"], Ordering::Total), None);
+    }
+
+    #[test]
+    fn events_without_a_key_do_not_wait_for_each_other() {
+        let keyless = |id| Event { aggregate_id: None, ..event(id, "") };
+        let events = [keyless(1), keyless(2)];
+        let plan = plan(
+            &lane(),
+            Ordering::Key,
+            &events,
+            vec![fail(), deliver(1)],
+            &mut Circuits::default(),
+        );
+        assert_eq!(plan.standings[1], Standing::Going(1));
     }
 
     #[test]

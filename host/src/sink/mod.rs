@@ -47,7 +47,7 @@ pub fn affinity(key: &OrderingKey) -> u32 {
     // 32-bit FNV-1a. NULL is told apart from an empty key.
     let start: u32 = if key.0.is_some() { 0x811c_9dc5 } else { 0 };
     let step = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
-    key.stored().iter().fold(start, step)
+    key.0.iter().flatten().fold(start, step)
 }
 
 /// What is known about one record afterwards.
@@ -70,20 +70,24 @@ pub enum Receipt {
 #[derive(Debug, Clone)]
 pub struct Fence(Arc<AtomicU64>);
 
+/// The value of a fence that was closed on purpose.
+const CLOSED: u64 = 0;
+
 impl Fence {
     /// A fence that closes at `end`.
     pub fn until(end: Moment) -> Self {
         Self(Arc::new(AtomicU64::new(end.as_millis())))
     }
 
-    /// Moves the end, after a renewal.
+    /// Moves the end, after a renewal. A fence that was closed stays closed.
     pub fn extend(&self, end: Moment) {
-        self.0.store(end.as_millis(), Memory::Release);
+        let open = |now: u64| (now != CLOSED).then(|| end.as_millis());
+        let _ = self.0.fetch_update(Memory::AcqRel, Memory::Acquire, open);
     }
 
-    /// Closes the fence at once: nothing more may be handed over.
+    /// Closes the fence at once and for good: nothing more may be handed over.
     pub fn close(&self) {
-        self.0.store(0, Memory::Release);
+        self.0.store(CLOSED, Memory::Release);
     }
 
     /// How much of the right is left.

@@ -71,8 +71,17 @@ fn filter(level: &str) -> Result<EnvFilter, String> {
     if let Some(word) = words.find(|word| !level_name(word)) {
         return Err(format!("'{word}' is no level: {FORM}"));
     }
-    EnvFilter::builder().parse(level).map_err(|error| format!("{error}: {FORM}"))
+    let filter = EnvFilter::builder().parse(level).map_err(|error| format!("{error}: {FORM}"))?;
+    // The driver prints parameters of a database URL that it does not know, value and all: a
+    // misspelt password among them.
+    Ok(DRIVER_URLS.iter().fold(filter, |filter, target| match format!("{target}=off").parse() {
+        Ok(silence) => filter.add_directive(silence),
+        Err(_) => filter,
+    }))
 }
+
+/// Log targets that show what stands in a URL.
+const DRIVER_URLS: [&str; 2] = ["sqlx_postgres::options", "sqlx_postgres::options::parse"];
 
 #[cfg(test)]
 mod tests {

@@ -19,20 +19,42 @@ use crate::json;
 pub(super) struct Statements {
     pub(super) tables: Tables,
     pub(super) settle: Settle,
+    /// Whether rows may stand under row claims, and the index to find them is there.
+    pub(super) row_claims: bool,
     columns: String,
     payload: String,
 }
+
+/// Joins the hold on an event's key, if there is one. LATERAL with LIMIT makes it a look-up by
+/// primary key in every plan: one made while nothing was held would compare each event with each hold.
+pub(super) fn hold(held_keys: &str, key: &str) -> String {
+    format!(
+        "LEFT JOIN LATERAL (SELECT h.event_id, h.until FROM {held_keys} h \
+           WHERE h.source = $1 AND h.lane = $2 AND h.key = {key} LIMIT 1) h ON true"
+    )
+}
+
+/// Whether an event is free of its key's hold, as far as a look from `bound` on can tell: a hold that
+/// is over lets its key go only where the event it was for is in view.
+fn free_from(bound: &str, now: &str) -> String {
+    format!("(h.until IS NULL OR (h.until <= {now} AND h.event_id >= {bound}))")
+}
+
+/// The ordering key of a lane that is one order as a whole.
+pub(super) const WHOLE_LANE_KEY: &str = "''::bytea";
 
 /// One moment for a whole statement. As a column it can bound an index scan, which the volatile
 /// function itself cannot; OFFSET keeps the planner from putting the function back.
 pub(super) const CLOCK: &str = "(SELECT clock_timestamp() AS now OFFSET 0) clock";
 
+/// Free shards that one full look surveys.
+const SURVEYED_AT_ONCE: usize = 32;
+
 /// Names the index that reads a whole lane: see its migration.
 pub(super) const WHOLE_LANE: &str = "AND e.attempts >= 0";
 
-/// Columns of the ordering key, as bytes to compare; NULL and empty share an entry.
-pub(super) const KEY_BYTES: &str =
-    "convert_to(coalesce(e.partition_key, e.aggregate_id, ''), 'UTF8')";
+/// The ordering key, as bytes to compare. NULL is no key, and nothing holds it.
+pub(super) const KEY_BYTES: &str = "convert_to(coalesce(e.partition_key, e.aggregate_id), 'UTF8')";
 
 impl Statements {
     pub(super) fn new(tables: &Tables, found: &Found, settle: Settle) -> Self {
@@ -46,39 +68,37 @@ impl Statements {
              (extract(epoch FROM e.created_at) * 1000)::float8, \
              extract(epoch FROM clock.now - greatest(e.available_at, e.created_at))::float8",
         );
-        Self { tables: tables.clone(), settle, columns, payload }
+        Self {
+            tables: tables.clone(),
+            settle,
+            row_claims: found.whole_lane_index,
+            columns,
+            payload,
+        }
     }
 
-    /// Shards that are free and have due work, those served longest ago first.
-    /// `$1` source, `$2` lane, `$3` most shards, `$4` whether to look everywhere.
-    pub(super) fn candidates(&self) -> AssertSqlSafe<String> {
+    /// Shards that are free and have due work that nothing holds, those served longest ago first; or
+    /// the one lease of a whole lane. `$1` source, `$2` lane, `$3` most shards, `$4` whether to look
+    /// everywhere.
+    pub(super) fn candidates(&self, whole_lane: bool) -> AssertSqlSafe<String> {
+        let (of_shard, order, which, key) = if whole_lane {
+            (WHOLE_LANE, "e.lane, e.id", "l.shard = -1", WHOLE_LANE_KEY)
+        } else {
+            ("AND e.shard = l.shard", "e.lane, e.shard, e.id", "l.shard >= 0", KEY_BYTES)
+        };
+        let bound = bound("$4", "clock.now");
         AssertSqlSafe(format!(
             "SELECT l.shard FROM {leases} l CROSS JOIN {CLOCK} CROSS JOIN LATERAL ( \
-               SELECT 1 FROM {events} e WHERE e.lane = l.lane AND e.shard = l.shard \
+               SELECT 1 FROM {events} e {hold} WHERE e.lane = l.lane {of_shard} \
                  AND e.status = 'PENDING' AND e.id >= {bound} AND e.available_at <= clock.now \
-               ORDER BY e.lane, e.shard, e.id LIMIT 1) due \
-             WHERE l.source = $1 AND l.lane = $2 AND l.shard >= 0 \
+                 AND {free} ORDER BY {order} LIMIT 1) due \
+             WHERE l.source = $1 AND l.lane = $2 AND {which} \
                AND (l.token IS NULL OR l.expires_at <= clock.now) \
              ORDER BY l.served_at LIMIT $3",
             leases = self.tables.leases,
             events = self.tables.events,
-            bound = bound("$4", "clock.now"),
-        ))
-    }
-
-    /// The same for the one lease of a whole lane. `$3` is not used but keeps the numbering.
-    pub(super) fn whole_lane_candidate(&self) -> AssertSqlSafe<String> {
-        AssertSqlSafe(format!(
-            "SELECT l.shard FROM {leases} l CROSS JOIN {CLOCK} CROSS JOIN LATERAL ( \
-               SELECT 1 FROM {events} e WHERE e.lane = l.lane \
-                 AND e.status = 'PENDING' {WHOLE_LANE} AND e.id >= {bound} \
-                 AND e.available_at <= clock.now \
-               ORDER BY e.lane, e.id LIMIT 1) due \
-             WHERE l.source = $1 AND l.lane = $2 AND l.shard = -1 \
-               AND (l.token IS NULL OR l.expires_at <= clock.now) LIMIT $3",
-            leases = self.tables.leases,
-            events = self.tables.events,
-            bound = bound("$4", "clock.now"),
+            hold = hold(&self.tables.held_keys, key),
+            free = free_from(&bound, "clock.now"),
         ))
     }
 
@@ -104,10 +124,11 @@ impl Statements {
     /// only where the event it was for is in view: someone may have released it by hand.
     pub(super) fn read_leased(&self, whole_lane: bool) -> AssertSqlSafe<String> {
         let (of_shard, order, key) = if whole_lane {
-            (WHOLE_LANE, "e.lane, e.id", "''::bytea")
+            (WHOLE_LANE, "e.lane, e.id", WHOLE_LANE_KEY)
         } else {
             ("AND e.shard = s.shard", "e.lane, e.shard, e.id", KEY_BYTES)
         };
+        let bound = bound("$4", "clock.now");
         AssertSqlSafe(format!(
             "WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now) \
              SELECT {columns}, coalesce(e.held_by = e.id, false), e.leased FROM ( \
@@ -118,18 +139,16 @@ impl Statements {
                JOIN {leases} l ON l.source = $1 AND l.lane = $2 AND l.shard = s.shard \
                CROSS JOIN clock CROSS JOIN LATERAL ( \
                  SELECT e.*, h.event_id AS held_by FROM {events} e \
-                 LEFT JOIN {held} h ON h.source = $1 AND h.lane = $2 AND h.key = {key} \
-                 WHERE e.lane = $2 {of_shard} AND e.status = 'PENDING' AND e.id >= {bound} \
-                   AND e.available_at <= clock.now \
-                   AND (h.key IS NULL OR (h.until <= clock.now AND h.event_id >= {bound})) \
+                 {hold} WHERE e.lane = $2 {of_shard} AND e.status = 'PENDING' AND e.id >= {bound} \
+                   AND e.available_at <= clock.now AND {free} \
                  ORDER BY {order} LIMIT $5) d \
              ) e CROSS JOIN clock WHERE e.nth = 1 OR e.bytes <= $6 ORDER BY e.nth",
             columns = self.columns,
             size = self.payload.replace("e.", "d."),
-            bound = bound("$4", "clock.now"),
             events = self.tables.events,
             leases = self.tables.leases,
-            held = self.tables.held_keys,
+            hold = hold(&self.tables.held_keys, key),
+            free = free_from(&bound, "clock.now"),
         ))
     }
 
@@ -151,7 +170,8 @@ impl Statements {
         ))
     }
 
-    /// Free shards with pending events, for [`Statements::survey`].
+    /// A few free shards with pending events, for [`Statements::survey`], those surveyed longest ago:
+    /// with a large backlog all of them would be locked for long.
     /// `$1` source, `$2` lane, `$3` shards to leave out.
     pub(super) fn lock_idle(&self, whole_lane: bool) -> AssertSqlSafe<String> {
         let (of_shard, which) = if whole_lane {
@@ -164,7 +184,7 @@ impl Statements {
                AND l.token IS NULL AND NOT (l.shard = ANY($3)) \
                AND EXISTS (SELECT 1 FROM {events} e WHERE e.lane = l.lane {of_shard} \
                  AND e.status = 'PENDING') \
-             FOR UPDATE SKIP LOCKED",
+             ORDER BY l.mark_at LIMIT {SURVEYED_AT_ONCE} FOR UPDATE SKIP LOCKED",
             leases = self.tables.leases,
             events = self.tables.events,
         ))
@@ -180,26 +200,26 @@ impl Statements {
     /// seconds cover a transaction that has its id but not yet its transaction number.
     pub(super) fn survey(&self, whole_lane: bool) -> AssertSqlSafe<String> {
         let (of_shard, key, order) = if whole_lane {
-            (WHOLE_LANE, "''::bytea", ["e.lane, e.id", "e.lane DESC, e.id DESC"])
+            (WHOLE_LANE, WHOLE_LANE_KEY, ["e.lane, e.id", "e.lane DESC, e.id DESC"])
         } else {
             let order = ["e.lane, e.shard, e.id", "e.lane DESC, e.shard DESC, e.id DESC"];
             ("AND e.shard = l.shard", KEY_BYTES, order)
         };
-        let pending = format!(
-            "{events} e WHERE e.lane = $2 {of_shard} AND e.status = 'PENDING' AND e.id >= l.floor_id",
-            events = self.tables.events,
-        );
+        let pending =
+            format!("e.lane = $2 {of_shard} AND e.status = 'PENDING' AND e.id >= l.floor_id",);
+        let passed = "l.mark_xmax <= snap.xmin AND l.mark_at < snap.now - interval '5 seconds'";
         AssertSqlSafe(format!(
             "WITH snap AS MATERIALIZED (SELECT pg_snapshot_xmin(pg_current_snapshot()) AS xmin, \
                pg_snapshot_xmax(pg_current_snapshot()) AS xmax, clock_timestamp() AS now), \
              seen AS MATERIALIZED (SELECT l.shard, snap.*, \
-               l.mark_xmax <= snap.xmin AND l.mark_at < snap.now - interval '5 seconds' AS passed, \
-               (SELECT e.id FROM {pending} ORDER BY {first} LIMIT 1) AS lowest, \
-               (SELECT e.id FROM {pending} ORDER BY {last} LIMIT 1) AS highest, \
-               CASE WHEN $4 THEN coalesce((SELECT min(greatest(e.available_at, h.until)) \
-                 FROM {events} e LEFT JOIN {held} h ON h.source = $1 AND h.lane = $2 AND h.key = {key} \
-                 WHERE e.lane = $2 {of_shard} AND e.status = 'PENDING' AND e.id >= l.floor_id \
-                   AND e.id <= l.mark_id), 'infinity') END AS due \
+               {passed} AS passed, \
+               (SELECT e.id FROM {events} e WHERE {pending} ORDER BY {first} LIMIT 1) AS lowest, \
+               (SELECT e.id FROM {events} e WHERE {pending} ORDER BY {last} LIMIT 1) AS highest, \
+               CASE WHEN $4 AND {passed} THEN coalesce( \
+                 (SELECT snap.now FROM {events} e {hold} WHERE {pending} AND e.available_at <= snap.now \
+                   AND (h.until IS NULL OR h.until <= snap.now) ORDER BY {first} LIMIT 1), \
+                 (SELECT min(greatest(e.available_at, h.until)) FROM {events} e {hold} \
+                   WHERE {pending} AND e.id <= l.mark_id), 'infinity') END AS due \
                FROM {leases} l CROSS JOIN snap \
                WHERE l.source = $1 AND l.lane = $2 AND l.shard = ANY($3)) \
              UPDATE {leases} l SET \
@@ -213,7 +233,37 @@ impl Statements {
             last = order[1],
             events = self.tables.events,
             leases = self.tables.leases,
+            hold = hold(&self.tables.held_keys, key),
+        ))
+    }
+
+    /// Lets go of holds that are over and whose event is no longer waiting: somebody has settled it by
+    /// hand. `$1` source, `$2` lane.
+    pub(super) fn drop_stale_holds(&self) -> AssertSqlSafe<String> {
+        AssertSqlSafe(format!(
+            "DELETE FROM {held} h WHERE h.source = $1 AND h.lane = $2 AND h.until <= clock_timestamp() \
+               AND NOT EXISTS (SELECT 1 FROM {events} e WHERE e.id = h.event_id AND e.status = 'PENDING')",
             held = self.tables.held_keys,
+            events = self.tables.events,
+        ))
+    }
+
+    /// Gives back rows under expired row claims, left from when the lane had no order. `$1` lane.
+    pub(super) fn give_back_rows(&self) -> AssertSqlSafe<String> {
+        AssertSqlSafe(format!(
+            "UPDATE {events} e SET status = 'PENDING', claim_owner = NULL, claim_token = NULL, \
+               claim_expires_at = NULL \
+             WHERE e.lane = $1 AND e.status = 'PROCESSING' AND e.claim_expires_at <= clock_timestamp()",
+            events = self.tables.events,
+        ))
+    }
+
+    /// Puts shards behind the others. `$1` source, `$2` lane, `$3` shards.
+    pub(super) fn note_served(&self) -> AssertSqlSafe<String> {
+        AssertSqlSafe(format!(
+            "UPDATE {leases} SET served_at = clock_timestamp() \
+             WHERE source = $1 AND lane = $2 AND shard = ANY($3)",
+            leases = self.tables.leases,
         ))
     }
 

@@ -64,21 +64,25 @@ pub(super) async fn claim(
     let mut transaction = store.begin().await?;
     let connection = &mut *transaction;
     if everywhere {
-        let idle = idle(connection, statements, request, &candidates).await?;
-        survey(connection, statements, request, &idle, true).await?;
+        keep_house(connection, statements, request, &candidates).await?;
     }
     let mut locked = lock(connection, statements, request, &candidates).await?;
-    if let Some(suspect) = locked.iter().position(|lease| lease.history.suspect_id.is_some()) {
-        // A suspect batch has no company; the other shards are free again at commit.
-        locked = vec![locked.swap_remove(suspect)];
-    }
+    // Those served longest ago first, as they were found.
+    locked.sort_by_key(|lease| candidates.iter().position(|shard| *shard == lease.shard));
+    // A suspect batch has no company; shards that are not taken are free again at commit.
+    let (suspects, others): (Vec<Locked>, Vec<Locked>) =
+        locked.into_iter().partition(|lease| lease.history.suspect_id.is_some());
     let mut batch = None;
-    if !locked.is_empty() {
-        batch = take(connection, statements, request, &locked).await?;
+    for some in suspects.chunks(1).chain((!others.is_empty()).then_some(&others[..])) {
+        batch = take(connection, statements, request, some).await?;
         let worked = batch.is_some();
         let shards: Vec<i32> =
-            locked.iter().filter(|lease| !worked || lease.stale).map(|lease| lease.shard).collect();
+            some.iter().filter(|lease| !worked || lease.stale).map(|lease| lease.shard).collect();
         survey(connection, statements, request, &shards, !worked).await?;
+        if worked {
+            break;
+        }
+        note_served(connection, statements, request, &shards).await?;
     }
     transaction.commit().await?;
     Ok(batch)
@@ -91,11 +95,7 @@ async fn candidates(
     statements: &Statements,
     request: &ClaimRequest<'_>,
 ) -> Result<Vec<i32>, sqlx::Error> {
-    let sql = match request.ordering {
-        Ordering::Total => statements.whole_lane_candidate(),
-        Ordering::Key | Ordering::None => statements.candidates(),
-    };
-    sqlx::query_scalar(sql)
+    sqlx::query_scalar(statements.candidates(request.ordering == Ordering::Total))
         .bind(&*request.lane.source)
         .bind(&*request.lane.lane)
         .bind(sql_limit(request.max_shards))
@@ -226,6 +226,45 @@ async fn write(
         .bind(column(&leased, |history| history.suspect_limit))
         .bind(column(&leased, |history| history.alone_id))
         .bind(column(&leased, |history| history.alone_losses))
+        .execute(connection)
+        .await
+        .map(|_| ())
+}
+
+/// What a full look does besides looking: brings bounds up to date and clears what others left.
+async fn keep_house(
+    connection: &mut Connection,
+    statements: &Statements,
+    request: &ClaimRequest<'_>,
+    candidates: &[i32],
+) -> Result<(), sqlx::Error> {
+    let idle = idle(connection, statements, request, candidates).await?;
+    survey(connection, statements, request, &idle, true).await?;
+    sqlx::query(statements.drop_stale_holds())
+        .bind(&*request.lane.source)
+        .bind(&*request.lane.lane)
+        .execute(&mut *connection)
+        .await?;
+    if statements.row_claims {
+        sqlx::query(statements.give_back_rows())
+            .bind(&*request.lane.lane)
+            .execute(&mut *connection)
+            .await?;
+    }
+    Ok(())
+}
+
+/// A shard that had nothing to give must not come first again next time.
+async fn note_served(
+    connection: &mut Connection,
+    statements: &Statements,
+    request: &ClaimRequest<'_>,
+    shards: &[i32],
+) -> Result<(), sqlx::Error> {
+    sqlx::query(statements.note_served())
+        .bind(&*request.lane.source)
+        .bind(&*request.lane.lane)
+        .bind(shards)
         .execute(connection)
         .await
         .map(|_| ())

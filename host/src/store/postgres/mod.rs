@@ -169,7 +169,14 @@ impl PostgresStore {
     /// # Errors
     /// What is wrong, with the remedy.
     pub async fn check(&self) -> Result<(), StoreError> {
-        self.look().await.map(|_| ())
+        let found = self.look().await?;
+        if self.config.whole_lane_index && !found.whole_lane_index {
+            return Err(self.schema_error(format!(
+                "a lane reads the whole lane, and table {} has no index for that: run `haulier migrate`",
+                self.tables.events,
+            )));
+        }
+        Ok(())
     }
 
     /// Closes the connections; calls made later fail.
@@ -264,9 +271,11 @@ fn nature(error: &sqlx::Error) -> Nature {
     match (code.get(..2).unwrap_or_default(), &*code) {
         // Undefined table, undefined column: not migrated, or to another version.
         (_, "42P01" | "42703") => Nature::Schema,
-        // Connection, resources, operator intervention, system error; serialisation failure and
-        // deadlock; read-only while a standby is being promoted; too many connections.
-        ("08" | "53" | "57" | "58" | "40", _) | (_, "25006" | "55P03") => Nature::Passing,
+        // Connection, authorisation and database name (a password being changed, a database being
+        // restored), resources, operator intervention, system error; serialisation failure and deadlock; read-only while a standby is being promoted; too many connections.
+        ("08" | "28" | "3D" | "40" | "53" | "57" | "58", _) | (_, "25006" | "55P03") => {
+            Nature::Passing
+        }
         _ => Nature::Lasting,
     }
 }

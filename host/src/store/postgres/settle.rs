@@ -27,6 +27,9 @@ pub(super) async fn settle(
             let rows = owned_rows(connection, statements, batch).await?;
             (owned, lost) = settlements.iter().partition(|one| rows.contains(&one.id.0));
             settled.lost_claims = lost.len();
+            if !lost.is_empty() {
+                forget_losses(connection, statements, &lost).await?;
+            }
         }
         Ordering::Key | Ordering::Total => {
             let shards = owned_shards(connection, statements, lane, batch).await?;
@@ -109,6 +112,21 @@ async fn clear_suspicion(
         .execute(connection)
         .await
         .map(|_| ())
+}
+
+/// The same for rows: whoever took them over counted a loss that was none.
+async fn forget_losses(
+    connection: &mut Connection,
+    statements: &Statements,
+    lost: &[&Settlement],
+) -> Result<(), sqlx::Error> {
+    let sql = format!(
+        "UPDATE {} SET claim_losses = greatest(claim_losses - 1, 0) \
+         WHERE id = ANY($1) AND status = 'PROCESSING'",
+        statements.tables.events
+    );
+    let lost: Vec<i64> = lost.iter().map(|one| one.id.0).collect();
+    sqlx::query(AssertSqlSafe(sql)).bind(lost).execute(connection).await.map(|_| ())
 }
 
 async fn publish(
@@ -260,7 +278,7 @@ async fn release_rows(
     }
     let sql = format!(
         "UPDATE {} SET status = 'PENDING', claim_owner = NULL, claim_token = NULL, \
-           claim_expires_at = NULL WHERE id = ANY($1)",
+           claim_expires_at = NULL, claim_losses = 0 WHERE id = ANY($1)",
         statements.tables.events
     );
     sqlx::query(AssertSqlSafe(sql)).bind(released).execute(connection).await.map(|_| ())
@@ -278,9 +296,11 @@ async fn hold_keys(
     let mut holding: HashMap<&[u8], (i64, Option<f64>, &str)> = HashMap::new();
     let mut letting_go = Vec::new();
     for one in owned {
-        let key = if ordering == Ordering::Total { &[][..] } else { one.key.stored() };
+        let key = if ordering == Ordering::Total { Some(&[][..]) } else { one.key.0.as_deref() };
         match &one.action {
             Action::Retry { after, failure } | Action::Wait { after, failure } => {
+                // Events without a key have no order, so none waits for another.
+                let Some(key) = key else { continue };
                 holding.entry(key).or_insert((
                     one.id.0,
                     Some(seconds(*after)),
@@ -288,6 +308,7 @@ async fn hold_keys(
                 ));
             }
             Action::Halt(failure) => {
+                let Some(key) = key else { continue };
                 holding.entry(key).or_insert((one.id.0, None, failure.cause.code()));
             }
             Action::Published | Action::Dropped(_) | Action::Park(_) => {

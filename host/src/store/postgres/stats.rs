@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Row};
 
-use super::events::{CLOCK, KEY_BYTES, Statements, WHOLE_LANE, bound};
+use super::events::{CLOCK, KEY_BYTES, Statements, WHOLE_LANE, WHOLE_LANE_KEY, bound, hold};
 use super::{Connection, seconds, sql_limit};
 use crate::event::{LaneName, Ordering};
 use crate::store::{LaneStats, STATS_COUNT_LIMIT};
@@ -76,11 +76,10 @@ async fn oldest_due(
     let tables = &statements.tables;
     let head = |of_shard: &str, key: &str, order: &str| {
         format!(
-            "SELECT greatest(e.available_at, e.created_at) AS since FROM {} e LEFT JOIN {} h \
-               ON h.source = $1 AND h.lane = $2 AND h.key = {key} \
-             WHERE e.lane = $2 {of_shard} AND e.status = 'PENDING' AND e.available_at <= clock_timestamp() \
-               AND (h.key IS NULL OR h.until <= clock_timestamp()) ORDER BY {order} LIMIT 1",
-            tables.events, tables.held_keys,
+            "SELECT greatest(e.available_at, e.created_at) AS since FROM {} e {} WHERE e.lane = $2 {of_shard} AND e.status = 'PENDING' AND e.available_at <= clock_timestamp() \
+               AND (h.until IS NULL OR h.until <= clock_timestamp()) ORDER BY {order} LIMIT 1",
+            tables.events,
+            hold(&tables.held_keys, key),
         )
     };
     let heads = match ordering {
@@ -95,7 +94,7 @@ async fn oldest_due(
                 "e.lane, e.shard, e.id"
             ),
         ),
-        Ordering::Total => head(WHOLE_LANE, "''::bytea", "e.lane, e.id"),
+        Ordering::Total => head(WHOLE_LANE, WHOLE_LANE_KEY, "e.lane, e.id"),
         Ordering::None => {
             // A lane without order holds no keys.
             head(&format!("{WHOLE_LANE} AND $1::text IS NOT NULL"), "NULL::bytea", "e.lane, e.id")
