@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::settings::{Secret, Section, closest};
-use crate::store::{PayloadType, Settle, check_table_name};
+use crate::store::{PayloadType, Settle, check_database_url, check_table_name};
 
 /// The name in every example.
 const DEFAULT_TABLE: &str = "outbox";
@@ -172,7 +172,7 @@ fn check_url(url: &str) -> Result<(), String> {
             return Err(format!("has an unknown {name}; there are {modes}{meant}"));
         }
     }
-    Ok(())
+    check_database_url(url)
 }
 
 #[cfg(test)]
@@ -192,6 +192,8 @@ mod tests {
         for (bad, says) in [
             ("", "not a database URL"),
             ("postgres://", "names no host"),
+            ("postgres://u:MARK#ER@h/d", "percent-encoded"),
+            ("postgres://h:99999/d", "65535"),
             ("MARKER", "not a database URL"),
             ("mysql://u:MARKER@h/db", "MySQL"),
             ("MARKER://x", "not a PostgreSQL URL"),

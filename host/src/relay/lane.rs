@@ -43,13 +43,15 @@ pub(super) struct LaneLoop {
     shards: usize,
     /// Set while the lane waits for the broker or the database.
     pause: Option<Pause>,
+    /// Pauses since something was last settled: a broker that answers and acknowledges nothing must
+    /// not be tried five times a second.
+    troubles: u32,
     /// Whether a suspect batch is in flight: nothing more is claimed until it is settled, or its
     /// crash would make what was claimed meanwhile suspect as well.
     suspect: bool,
 }
 
 struct Pause {
-    times: u32,
     /// Whether the database was the cause: then what is in flight is settled before more is claimed,
     /// or the lane would take its own expired claims again.
     database: bool,
@@ -69,6 +71,7 @@ impl LaneLoop {
             next_full: Instant::now(),
             shards: FIRST_SHARDS,
             pause: None,
+            troubles: 0,
             suspect: false,
         }
     }
@@ -206,6 +209,7 @@ impl LaneLoop {
         match ended {
             Ok(report) => {
                 if report.progress {
+                    self.troubles = 0;
                     self.lane.health.progress();
                     if self.pause.is_none() && self.opened {
                         self.lane.health.clear();
@@ -242,11 +246,10 @@ impl LaneLoop {
             return;
         }
         let now = Instant::now();
-        let times = match &self.pause {
-            Some(pause) if self.next_look > now => pause.times,
-            Some(pause) => pause.times.saturating_add(1),
-            None => 0,
-        };
+        if self.pause.is_none() || self.next_look <= now {
+            self.troubles = self.troubles.saturating_add(1);
+        }
+        let times = self.troubles.saturating_sub(1);
         let broker = broker || self.pause.as_ref().is_some_and(|pause| pause.broker);
         if self.lane.health.blocked(why.to_string()) {
             tracing::error!(lane = %self.lane.name, %why, "lane waits; no attempts are used");
@@ -256,7 +259,7 @@ impl LaneLoop {
         }
         self.next_look = now + jittered(backoff(FIRST_PAUSE, LONGEST_PAUSE, times));
         let database = why.cause == Cause::DatabaseUnavailable;
-        self.pause = Some(Pause { times, database, broker });
+        self.pause = Some(Pause { database, broker });
     }
 
     fn resume(&mut self) {

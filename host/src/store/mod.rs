@@ -54,7 +54,9 @@ use async_trait::async_trait;
 use crate::event::{Event, EventId, LaneName, Ordering, OrderingKey};
 use crate::failure::Failure;
 
-pub use self::postgres::{PayloadType, PostgresConfig, PostgresStore, Settle, check_table_name};
+pub use self::postgres::{
+    PayloadType, PostgresConfig, PostgresStore, Settle, check_database_url, check_table_name,
+};
 
 /// The secret of one claim, made by the host, never re-used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

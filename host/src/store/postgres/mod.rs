@@ -103,6 +103,18 @@ pub fn check_table_name(table: &str) -> Result<(), String> {
     Tables::new(table).map(|_| ())
 }
 
+/// Whether `url` can be read as a database URL. Connects to nothing, and shows nothing of it.
+///
+/// # Errors
+/// A text that says what may be wrong with it.
+pub fn check_database_url(url: &str) -> Result<(), String> {
+    PgConnectOptions::from_str(url).map(|_| ()).map_err(|_| {
+        "cannot be read: special characters in user name and password must be percent-encoded, and \
+         the port is a number up to 65535"
+            .to_owned()
+    })
+}
+
 /// How long a call waits for a connection before the database counts as unavailable.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long one call to the database may take before it counts as unavailable: a dead network path
