@@ -32,21 +32,31 @@ async fn kill_9_loses_nothing_and_repeats_only_what_was_in_flight() {
     let setup = scenario.setup(&format!("batch_rows = {BATCH}\nin_flight = {IN_FLIGHT}"));
     setup.migrate();
     let _survivor = setup.start();
-    let writer = {
-        let (pool, workload) =
-            (scenario.database.pool.clone(), Workload::new(&scenario.topic, KEYS));
-        tokio::spawn(async move { workload.write(&pool, 0, ROUND * ROUNDS).await })
-    };
+    let workload = Workload::new(&scenario.topic, KEYS);
+    let mut seq = 0;
     for _ in 0..ROUNDS {
         let mut victim = setup.start();
-        at_work(&victim).await;
-        victim.kill();
+        victim.ready().await;
+        // Load goes on until the victim has had its share of it, and while it is killed.
+        let mut busy = false;
+        while !busy {
+            let (pool, workload) = (scenario.database.pool.clone(), workload.clone());
+            let writer = tokio::spawn(async move { workload.write(&pool, seq, ROUND).await });
+            seq += ROUND / KEYS;
+            busy = eventually(Duration::from_secs(5), async || {
+                victim.metric("haulier_events_published_total").await.unwrap_or_default() > 0.0
+            })
+            .await;
+            if busy {
+                victim.kill();
+            }
+            writer.await.expect("writes");
+        }
     }
-    writer.await.expect("writes");
     // What the last victim held is taken over when its leases have expired.
     scenario.drained().await;
-    let received = kafka::read_count(&scenario.topic, ROUND * ROUNDS).await;
-    let verdict = check(&received, KEYS, 0, ROUND * ROUNDS / KEYS);
+    let received = kafka::read_count(&scenario.topic, seq * KEYS).await;
+    let verdict = check(&received, KEYS, 0, seq);
     assert!(verdict.repeated <= ROUNDS * BATCH * IN_FLIGHT, "{verdict:?}");
     assert_eq!(verdict, Verdict { repeated: verdict.repeated, ..Verdict::default() });
     assert_eq!(

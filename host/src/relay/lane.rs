@@ -12,6 +12,7 @@ use tokio::task::{JoinError, JoinSet};
 use super::batch::{self, Report};
 use super::{LaneContext, Phase, chain, reached};
 use crate::clock::Moment;
+use crate::event::Ordering;
 use crate::failure::{Cause, Failure};
 use crate::retry::{backoff, jittered};
 use crate::sink::Fence;
@@ -160,8 +161,9 @@ impl LaneLoop {
             .await?;
         let took = before.elapsed();
         if look == Look::Full {
-            let recovering =
-                claimed.as_ref().is_some_and(|batch| batch.suspicion != Suspicion::None);
+            // Rows under expired claims are found by full looks only; expired leases by any.
+            let recovering = lane.config.ordering == Ordering::None
+                && claimed.as_ref().is_some_and(|batch| batch.suspicion != Suspicion::None);
             let rest = jittered(FULL_LOOK_INTERVAL.max(took.saturating_mul(FULL_LOOK_SHARE)));
             self.next_full = Instant::now() + if recovering { Duration::ZERO } else { rest };
         }
