@@ -2,8 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -15,22 +13,7 @@ use haulier::transform::{Plugins, Transformed};
 
 /// The bytes of a guest, built on first use.
 pub(crate) fn component(name: &str) -> Vec<u8> {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let folder = BUILT.get_or_init(|| {
-        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins");
-        let built = Command::new("cargo")
-            .args(["build", "--release", "--quiet"])
-            .current_dir(&workspace)
-            // What was set for the host's build must not reach the guests'.
-            .env_remove("CARGO_TARGET_DIR")
-            .env_remove("CARGO_BUILD_TARGET")
-            .env_remove("RUSTFLAGS")
-            .status()
-            .expect("cargo runs");
-        assert!(built.success(), "the guests do not build");
-        workspace.join("target/wasm32-wasip2/release")
-    });
-    fs::read(folder.join(format!("{name}.wasm"))).expect("a built guest")
+    fs::read(haulier_tests::build::guest(name)).expect("a built guest")
 }
 
 /// The misbehaving plugin with another way of describing itself.

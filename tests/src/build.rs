@@ -39,7 +39,10 @@ pub fn guest(name: &str) -> PathBuf {
     BUILT.get_or_init(|| {
         let status = Command::new(env!("CARGO"))
             .current_dir(&plugins)
+            // What was set for the host's build must not reach the guests'.
             .env_remove("CARGO_TARGET_DIR")
+            .env_remove("CARGO_BUILD_TARGET")
+            .env_remove("RUSTFLAGS")
             .args(["build", "--release", "--quiet"])
             .status()
             .expect("cargo runs");

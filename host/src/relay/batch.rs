@@ -4,7 +4,7 @@
 //! settles only what was acknowledged. Never claims, and never holds a database transaction.
 
 use std::sync::atomic::Ordering as Memory;
-use std::sync::{Arc, OnceLock as OnceCell};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, watch};
@@ -80,8 +80,8 @@ pub(super) async fn work(
 /// settlement: shared, or for itself.
 #[derive(Default)]
 struct Company {
-    shared: OnceCell<OwnedRwLockReadGuard<()>>,
-    alone: OnceCell<OwnedRwLockWriteGuard<()>>,
+    shared: OnceLock<OwnedRwLockReadGuard<()>>,
+    alone: OnceLock<OwnedRwLockWriteGuard<()>>,
 }
 
 impl Company {
