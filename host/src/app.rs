@@ -19,7 +19,7 @@ use crate::routing::Routes;
 use crate::sink::kafka::KafkaSink;
 use crate::sink::stdout::StdoutSink;
 use crate::sink::{PublishMode, Sink};
-use crate::store::{PostgresConfig, PostgresStore, Store};
+use crate::store::{Database, Outbox, PostgresStore, SqliteStore, Store, StoreConfig};
 use crate::telemetry::Metrics;
 use crate::transform::Plugins;
 
@@ -75,7 +75,7 @@ pub struct Source {
     /// Its settings.
     pub settings: SourceSettings,
     /// Its database.
-    pub store: Arc<PostgresStore>,
+    pub store: Arc<dyn Outbox>,
 }
 
 /// Sets up the sources without connecting.
@@ -90,9 +90,10 @@ fn source(config: &Config, settings: &SourceSettings) -> Result<Source, AppError
     let whole_lane_index = config
         .lane_names()
         .any(|(name, lane)| name.source == settings.name && lane.config.ordering != Ordering::Key);
-    let store = PostgresStore::new(PostgresConfig {
+    let store = store(StoreConfig {
         source: settings.name.to_string(),
         url: settings.url.expose().to_owned(),
+        folder: settings.folder.clone(),
         table: settings.table.clone(),
         shards: settings.shards,
         payload_type: settings.payload_type,
@@ -102,7 +103,15 @@ fn source(config: &Config, settings: &SourceSettings) -> Result<Source, AppError
         whole_lane_index,
     })
     .map_err(|problem| AppError::Source { name: settings.name.to_string(), problem })?;
-    Ok(Source { settings: settings.clone(), store: Arc::new(store) })
+    Ok(Source { settings: settings.clone(), store })
+}
+
+/// The adapter for the database that the URL names.
+fn store(config: StoreConfig) -> Result<Arc<dyn Outbox>, String> {
+    Ok(match Database::of(&config.url)? {
+        Database::Postgres => Arc::new(PostgresStore::new(config)?),
+        Database::Sqlite => Arc::new(SqliteStore::new(config)?),
+    })
 }
 
 /// A sink of a lane's own.
@@ -179,7 +188,7 @@ pub struct App {
     lanes: Vec<Lane>,
     retentions: Vec<Retention>,
     shared: Shared,
-    stores: Vec<Arc<PostgresStore>>,
+    stores: Vec<Arc<dyn Outbox>>,
     admin: Option<TcpListener>,
     state: AdminState,
     grace: Duration,
@@ -317,7 +326,7 @@ fn lane(
     let sink = sink(sink_settings, settings.publish, &name.to_string())?;
     Ok(Lane {
         config: settings.config.clone(),
-        store: Arc::clone(&source.store) as Arc<dyn Store>,
+        store: Arc::<dyn Outbox>::clone(&source.store) as Arc<dyn Store>,
         sink,
         metrics: metrics.lane(&name),
         health: Arc::default(),
@@ -335,7 +344,7 @@ fn retention(source: &Source, metrics: &Metrics) -> Option<Retention> {
             interval: settings.interval,
             batch: settings.batch,
         },
-        store: Arc::clone(&source.store) as Arc<dyn Store>,
+        store: Arc::<dyn Outbox>::clone(&source.store) as Arc<dyn Store>,
         deleted: Box::new(move |rows| metrics.retention_deleted(&name, rows)),
     })
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use haulier::store::{PayloadType, PostgresConfig, PostgresStore, Store};
+use haulier::store::{Outbox, PayloadType, PostgresStore, Store, StoreConfig};
 use haulier_tests::database::Database;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
@@ -15,10 +15,11 @@ pub(crate) struct Postgres {
 }
 
 /// The config of a source on this database.
-pub(crate) fn config(database: &Database, making: Making) -> PostgresConfig {
-    PostgresConfig {
+pub(crate) fn config(database: &Database, making: Making) -> StoreConfig {
+    StoreConfig {
         source: "orders".into(),
         url: database.url.clone(),
+        folder: std::path::PathBuf::new(),
         table: "outbox".into(),
         shards: making.shards,
         payload_type: if making.binary { PayloadType::Bytea } else { PayloadType::Json },

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haulier::event::Ordering;
-use haulier::store::{Action, Look, PostgresConfig, PostgresStore, Store, StoreError};
+use haulier::store::{Action, Look, Outbox, PostgresStore, Store, StoreConfig, StoreError};
 use haulier_tests::database::Database;
 use haulier_tests::process::eventually;
 use haulier_tests::services::variable;
@@ -15,7 +15,7 @@ use crate::harness::{
 };
 use crate::postgres::{Postgres, config};
 
-async fn store(config: PostgresConfig) -> Arc<PostgresStore> {
+async fn store(config: StoreConfig) -> Arc<PostgresStore> {
     Arc::new(PostgresStore::new(config).expect("a config"))
 }
 
@@ -40,7 +40,7 @@ async fn migrating_again_and_at_the_same_time_changes_nothing() {
 async fn the_printed_migration_is_the_one_that_runs() {
     let database = Database::fresh().await;
     let printed =
-        store(PostgresConfig { table: "app.\"Out box\"".into(), ..config(&database, USUAL) }).await;
+        store(StoreConfig { table: "app.\"Out box\"".into(), ..config(&database, USUAL) }).await;
     database.run(printed.migration_sql()).await;
     printed.check().await.expect("fits");
     printed.migrate().await.expect("migrates");
@@ -60,7 +60,7 @@ async fn names_may_be_qualified_quoted_and_reserved() {
     .enumerate()
     {
         let source = format!("source-{number}");
-        let store = store(PostgresConfig {
+        let store = store(StoreConfig {
             table: table.to_owned(),
             source: source.clone(),
             ..config(&database, USUAL)
@@ -107,16 +107,15 @@ async fn what_is_missing_is_named_with_its_remedy() {
     assert!(missing.contains("\"outbox\"") && missing.contains("haulier migrate"), "{missing}");
     database.run("CREATE TABLE foreign_box (id bigint)").await;
     let foreign =
-        store(PostgresConfig { table: "foreign_box".into(), ..config(&database, USUAL) }).await;
+        store(StoreConfig { table: "foreign_box".into(), ..config(&database, USUAL) }).await;
     let unfit = problem(foreign.check().await.expect_err("not ours"));
     assert!(unfit.contains("lacks lane"), "{unfit}");
     bare.migrate().await.expect("migrates");
-    let renamed =
-        store(PostgresConfig { source: "renamed".into(), ..config(&database, USUAL) }).await;
+    let renamed = store(StoreConfig { source: "renamed".into(), ..config(&database, USUAL) }).await;
     let second = problem(renamed.check().await.expect_err("another source has it"));
     assert!(second.contains("not registered"), "{second}");
     let without = Database::fresh().await;
-    let plain = store(PostgresConfig { whole_lane_index: false, ..config(&without, USUAL) }).await;
+    let plain = store(StoreConfig { whole_lane_index: false, ..config(&without, USUAL) }).await;
     plain.migrate().await.expect("migrates");
     let unindexed =
         problem(plain.open_lane(&lane("default"), Ordering::Total).await.expect_err("no index"));
@@ -127,7 +126,7 @@ async fn what_is_missing_is_named_with_its_remedy() {
 async fn the_database_is_reached_over_tls() {
     let database = Database::fresh().await;
     let ca = variable("HAULIER_TEST_POSTGRES_CA");
-    let over_tls = |url: String| PostgresConfig { url, ..config(&database, USUAL) };
+    let over_tls = |url: String| StoreConfig { url, ..config(&database, USUAL) };
     let verified =
         store(over_tls(format!("{}?sslmode=verify-full&sslrootcert={ca}", database.url))).await;
     verified.migrate().await.expect("migrates over TLS");

@@ -62,7 +62,7 @@ const LAYERS: [(&str, &[&str]); 18] = [
 
 /// A crate and the only places whose code may name it.
 const FENCES: [(&str, &[&str]); 8] = [
-    ("sqlx", &["store/postgres/"]),
+    ("sqlx", &["store/postgres/", "store/sqlite/"]),
     ("rdkafka", &["sink/kafka/"]),
     ("wasmtime", &["plugin/"]),
     ("wasmparser", &["plugin/"]),
@@ -73,7 +73,14 @@ const FENCES: [(&str, &[&str]); 8] = [
 ];
 
 /// What of a module the relay may not see: adapters behind the contracts.
-const ADAPTERS: [&str; 4] = ["store::Postgres", "store::postgres", "sink::kafka", "sink::stdout"];
+const ADAPTERS: [&str; 6] = [
+    "store::Postgres",
+    "store::postgres",
+    "store::Sqlite",
+    "store::sqlite",
+    "sink::kafka",
+    "sink::stdout",
+];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests are a folder of the workspace")

@@ -3,11 +3,12 @@
 //! Read by config, used by the store and by `migrate`. It never connects and never prints a URL.
 
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::settings::{Secret, Section, closest};
-use crate::store::{PayloadType, Settle, check_database_url, check_table_name};
+use crate::settings::{Secret, Section};
+use crate::store::{Database, PayloadType, Settle};
 
 /// The name in every example.
 const DEFAULT_TABLE: &str = "outbox";
@@ -31,9 +32,6 @@ const RETENTION_INTERVAL: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(DAY);
 const RETENTION_BATCH: RangeInclusive<usize> = 1..=100_000;
 const DAY: u64 = 86_400;
-
-/// The values of `sslmode` in a PostgreSQL URL.
-const SSL_MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
 
 const URL_EXAMPLE: &str = "{ env = \"DATABASE_URL\" }";
 
@@ -63,8 +61,11 @@ pub struct Retention {
 pub struct SourceSettings {
     /// Its name in the settings.
     pub name: Arc<str>,
-    /// The database, `postgres://…` with TLS parameters such as `sslmode` and `sslrootcert`.
+    /// The database: `postgres://…` with TLS parameters such as `sslmode` and `sslrootcert`, or
+    /// `sqlite:path`.
     pub url: Secret,
+    /// Where a relative path of a database file starts: the folder of the settings.
+    pub folder: PathBuf,
     /// The table, with its schema perhaps, quoted as in SQL.
     pub table: String,
     /// Shards of each lane, fixed by `migrate`.
@@ -85,13 +86,8 @@ impl SourceSettings {
     /// Reads one source; `None` where nothing sensible can be made of it.
     pub(super) fn read(name: &str, section: &Section<'_>) -> Option<Self> {
         let url = section.required_secret("url", URL_EXAMPLE);
-        if let Some(Err(message)) = url.as_ref().map(|url| check_url(url.expose())) {
-            section.error("url", message);
-        }
         let table = section.string("table").unwrap_or_else(|| DEFAULT_TABLE.to_owned());
-        if let Err(message) = check_table_name(&table) {
-            section.error("table", message);
-        }
+        let database = url.as_ref().and_then(|url| check_names(section, url.expose(), &table));
         let settle = section.choice(
             "settle",
             &[("delete", Settle::Delete), ("mark", Settle::Mark)],
@@ -101,6 +97,12 @@ impl SourceSettings {
         let shards = section.integer("shards", SHARDS, DEFAULT_SHARDS);
         let payload_type =
             section.choice("payload_type", &PayloadType::ALL, PayloadType::default());
+        if database == Some(Database::Sqlite) && payload_type == PayloadType::Jsonb {
+            section.error(
+                "payload_type",
+                "SQLite keeps no jsonb: write \"json\", \"text\" or \"bytea\"",
+            );
+        }
         let retention = read_retention(section, settle);
         let pooler = section.choice("pooler", &poolers, Pooler::default());
         let max_connections =
@@ -108,6 +110,7 @@ impl SourceSettings {
         Some(Self {
             name: name.into(),
             url: url?,
+            folder: section.resolve(""),
             table,
             shards,
             payload_type,
@@ -117,6 +120,24 @@ impl SourceSettings {
             max_connections,
         })
     }
+}
+
+/// Checks the URL and the table's name for the database that the URL is for.
+fn check_names(section: &Section<'_>, url: &str, table: &str) -> Option<Database> {
+    let database = match Database::of(url) {
+        Ok(database) => database,
+        Err(message) => {
+            section.error("url", message);
+            return None;
+        }
+    };
+    if let Err(message) = database.check_url(url) {
+        section.error("url", message);
+    }
+    if let Err(message) = database.check_table_name(table) {
+        section.error("table", message);
+    }
+    Some(database)
 }
 
 fn read_retention(section: &Section<'_>, settle: Settle) -> Option<Retention> {
@@ -146,46 +167,23 @@ fn read_retention(section: &Section<'_>, settle: Settle) -> Option<Retention> {
     age.map(|_| retention)
 }
 
-/// Whether `url` names a database that the relay works with. Says nothing of what is in it.
-fn check_url(url: &str) -> Result<(), String> {
-    const ADVICE: &str = "only PostgreSQL works as a source at present: write \
-                          postgres://user:password@host:5432/database";
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return Err(format!("is not a database URL; {ADVICE}"));
-    };
-    match scheme.to_ascii_lowercase().as_str() {
-        "postgres" | "postgresql" => {}
-        "mysql" | "mariadb" => return Err(format!("is a MySQL or MariaDB URL; {ADVICE}")),
-        "sqlite" => return Err(format!("is an SQLite URL; {ADVICE}")),
-        _ => return Err(format!("is not a PostgreSQL URL; {ADVICE}")),
-    }
-    let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
-    if address.is_empty() && query.is_empty() {
-        return Err(format!("names no host; {ADVICE}"));
-    }
-    for parameter in query.split('&') {
-        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-        if matches!(name, "sslmode" | "ssl-mode") && !SSL_MODES.contains(&value) {
-            let modes = SSL_MODES.join(", ");
-            let meant = closest(value, SSL_MODES);
-            let meant = meant.map_or(String::new(), |mode| format!("; did you mean '{mode}'?"));
-            return Err(format!("has an unknown {name}; there are {modes}{meant}"));
-        }
-    }
-    check_database_url(url)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn check_url(url: &str) -> Result<(), String> {
+        Database::of(url)?.check_url(url)
+    }
+
     #[test]
-    fn only_postgres_urls_pass_and_none_is_shown() {
+    fn unreadable_urls_are_refused_and_none_is_shown() {
         for good in [
             "postgres://u:p@h/db",
             "postgresql://h",
             "postgres:///db?host=/run/postgresql",
             "postgres://h/db?sslmode=verify-full&sslrootcert=/ca.pem",
+            "sqlite:shop.db",
+            "sqlite:///var/lib/shop/shop.db",
         ] {
             assert_eq!(check_url(good), Ok(()), "{good}");
         }
@@ -196,8 +194,10 @@ mod tests {
             ("postgres://h:99999/d", "65535"),
             ("MARKER", "not a database URL"),
             ("mysql://u:MARKER@h/db", "MySQL"),
-            ("MARKER://x", "not a PostgreSQL URL"),
-            ("postgres://u:MARKER@h/db?sslmode=verify_full", "did you mean 'verify-full'"),
+            ("MARKER://x", "neither a PostgreSQL nor an SQLite URL"),
+            ("sqlite::memory:", "a file"),
+            ("sqlite:", "a file"),
+            ("postgres://u:MARKER@h/db?sslmode=verify_full", "verify-full"),
             ("postgres://u:p@h/db?sslmode=MARKER", "unknown sslmode"),
         ] {
             let message = check_url(bad).unwrap_err();

@@ -45,7 +45,13 @@
 //! Settling goes by token. Expired claims are taken again, in ever smaller batches, the last ones
 //! alone.
 
+mod database;
+mod names;
+mod options;
+mod plan;
 mod postgres;
+mod sqlite;
+mod suspicion;
 
 use std::time::Duration;
 
@@ -54,9 +60,10 @@ use async_trait::async_trait;
 use crate::event::{Event, EventId, LaneName, Ordering, OrderingKey};
 use crate::failure::Failure;
 
-pub use self::postgres::{
-    PayloadType, PostgresConfig, PostgresStore, Settle, check_database_url, check_table_name,
-};
+pub use self::database::Database;
+pub use self::options::{PayloadType, Settle, StoreConfig};
+pub use self::postgres::PostgresStore;
+pub use self::sqlite::SqliteStore;
 
 /// The secret of one claim, made by the host, never re-used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -276,6 +283,22 @@ pub trait Store: Send + Sync {
     /// Deletes at most `limit` PUBLISHED events older than `age`; returns how many. Never touches
     /// an event in another state.
     async fn delete_published(&self, age: Duration, limit: usize) -> Result<u64, StoreError>;
+}
+
+/// What commands do with a source's tables. The relay does not see it.
+#[async_trait]
+pub trait Outbox: Store {
+    /// The migration as SQL text that a person can read and run.
+    fn migration_sql(&self) -> String;
+
+    /// Creates what is missing. Safe to run twice and at the same time.
+    async fn migrate(&self) -> Result<(), StoreError>;
+
+    /// Looks whether the tables are there and fit, and says what is wrong, with the remedy.
+    async fn check(&self) -> Result<(), StoreError>;
+
+    /// Closes the connections; calls made later fail.
+    async fn close(&self);
 }
 
 /// The claim behind a batch, without its events.

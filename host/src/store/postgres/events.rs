@@ -10,9 +10,9 @@ use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::schema::{Found, Tables};
-use super::{PayloadType, Settle};
 use crate::event::{Event, EventId};
 use crate::json;
+use crate::store::{PayloadType, Settle};
 
 /// The SQL of one source. Table names are quoted identifiers and types come from the catalogue, so
 /// nothing here comes from outside unquoted; every value is bound.
@@ -310,8 +310,8 @@ pub(super) fn bound(everywhere: &str, now: &str) -> String {
     )
 }
 
-/// One row of a read or claim statement as an event, and the shard whose lease it is under.
-pub(super) fn event(row: &PgRow) -> Result<(Event, i32), sqlx::Error> {
+/// One row of a read or claim statement as an event, with the shard whose lease it is under.
+pub(super) fn event(row: &PgRow) -> Result<Event, sqlx::Error> {
     let id = EventId(row.try_get(0)?);
     let (headers, defect) = match row.try_get::<Option<&str>, _>(7)?.map(json::headers) {
         None => (Vec::new(), None),
@@ -326,7 +326,7 @@ pub(super) fn event(row: &PgRow) -> Result<(Event, i32), sqlx::Error> {
     let created_at_ms: f64 = row.try_get(10)?;
     let waited: f64 = row.try_get(11)?;
     let leased: i32 = row.try_get(13)?;
-    let event = Event {
+    Ok(Event {
         id,
         shard: leased,
         aggregate_type: row.try_get(2)?,
@@ -341,6 +341,5 @@ pub(super) fn event(row: &PgRow) -> Result<(Event, i32), sqlx::Error> {
         waited: Duration::try_from_secs_f64(waited).unwrap_or_default(),
         holds_key: row.try_get(12)?,
         defect,
-    };
-    Ok((event, leased))
+    })
 }

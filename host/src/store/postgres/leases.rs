@@ -10,10 +10,11 @@ use sqlx::{AssertSqlSafe, Row};
 use uuid::Uuid;
 
 use super::events::{self, Statements};
-use super::suspicion::{History, Lost};
+
 use super::{Connection, PostgresStore, Tables, seconds, sql_limit};
-use crate::event::{Event, LaneName, Ordering};
-use crate::store::{Batch, BatchClaim, ClaimRequest, Look, Suspicion};
+use crate::event::{LaneName, Ordering};
+use crate::store::suspicion::{History, Locked, Lost, leased_batch, rows_per_shard, taken};
+use crate::store::{Batch, BatchClaim, ClaimRequest, Look};
 
 /// The shard number of the one lease of a lane with `ordering = "total"`.
 pub(super) const WHOLE_LANE: i32 = -1;
@@ -40,14 +41,6 @@ pub(super) async fn create(
         .execute(connection)
         .await
         .map(|_| ())
-}
-
-/// One lease row, locked.
-struct Locked {
-    shard: i32,
-    history: History,
-    /// Whether the shard's bounds have not been brought up to date for a while.
-    stale: bool,
 }
 
 /// Claims due work of free shards.
@@ -150,8 +143,7 @@ async fn take(
     locked: &[Locked],
 ) -> Result<Option<Batch>, sqlx::Error> {
     let whole_lane = request.ordering == Ordering::Total;
-    let own_limit = locked.first().and_then(|lease| lease.history.limit()).unwrap_or(usize::MAX);
-    let per_shard = (request.max_rows / locked.len()).clamp(1, own_limit);
+    let per_shard = rows_per_shard(request, locked);
     let shards: Vec<i32> = locked.iter().map(|lease| lease.shard).collect();
     let rows = sqlx::query(statements.read_leased(whole_lane))
         .bind(&*request.lane.source)
@@ -162,37 +154,12 @@ async fn take(
         .bind(sql_limit(request.max_bytes))
         .fetch_all(&mut *connection)
         .await?;
-    let mut batch_events: Vec<Event> = Vec::with_capacity(rows.len());
-    let mut of_shard: HashMap<i32, (i32, i64)> = HashMap::new();
-    for row in &rows {
-        let (event, shard) = events::event(row)?;
-        let entry = of_shard.entry(shard).or_insert((0, event.id.0));
-        *entry = (entry.0 + 1, entry.1.max(event.id.0));
-        batch_events.push(event);
+    let found = rows.iter().map(events::event).collect::<Result<Vec<_>, _>>()?;
+    let batch = leased_batch(request, locked, found);
+    if let Some(batch) = &batch {
+        write(connection, statements, request, locked, &taken(&batch.events)).await?;
     }
-    if batch_events.is_empty() {
-        return Ok(None);
-    }
-    write(connection, statements, request, locked, &of_shard).await?;
-    let suspicion = match locked {
-        [only] => {
-            let ids: Vec<i64> = batch_events.iter().map(|event| event.id.0).collect();
-            only.history.verdict(&ids)
-        }
-        _ => Suspicion::None,
-    };
-    let full = of_shard.values().any(|(taken, _)| usize::try_from(*taken).is_ok_and(|n| n >= per_shard))
-        || locked.len() >= request.max_shards
-        // Read up to the byte limit, or nearly.
-        || batch_events.iter().map(Event::payload_len).sum::<usize>() >= request.max_bytes / 2;
-    Ok(Some(Batch {
-        token: request.token,
-        ordering: request.ordering,
-        shards: of_shard.into_keys().collect(),
-        events: batch_events,
-        suspicion,
-        full,
-    }))
+    Ok(batch)
 }
 
 async fn write(

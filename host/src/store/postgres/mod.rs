@@ -6,12 +6,10 @@
 
 mod events;
 mod leases;
-mod names;
 mod row_claims;
 mod schema;
 mod settle;
 mod stats;
-mod suspicion;
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -22,92 +20,40 @@ use sqlx::{ConnectOptions as _, Connection as _, PgConnection, PgPool, Postgres,
 use tokio::sync::OnceCell;
 
 use self::schema::{Found, Tables};
-use super::{Batch, BatchClaim, ClaimRequest, LaneStats, Settled, Settlement, Store, StoreError};
+use super::{
+    Batch, BatchClaim, ClaimRequest, LaneStats, Outbox, PayloadType, Settled, Settlement, Store,
+    StoreConfig, StoreError,
+};
 use crate::event::{EventId, LaneName, Ordering};
 
-/// The column type of the payload, chosen when the table is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum PayloadType {
-    /// `json`: checked by the database, kept byte for byte.
-    #[default]
-    Json,
-    /// `jsonb`: normalised by the database; bytes are not kept.
-    Jsonb,
-    /// `text`: any text.
-    Text,
-    /// `bytea`: any bytes.
-    Bytea,
-}
+/// The values of `sslmode` in a URL.
+const SSL_MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
 
 impl PayloadType {
-    /// Every type with its name in config and SQL.
-    pub const ALL: [(&'static str, Self); 4] = [
-        ("json", Self::Json),
-        ("jsonb", Self::Jsonb),
-        ("text", Self::Text),
-        ("bytea", Self::Bytea),
-    ];
-
     fn sql(self) -> &'static str {
         Self::ALL.iter().find(|(_, known)| *known == self).map_or("json", |(name, _)| name)
     }
 }
 
-/// What happens to an event that was published.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Settle {
-    /// Its row is deleted.
-    #[default]
-    Delete,
-    /// Its row is marked PUBLISHED, and retention deletes it later.
-    Mark,
-}
-
-/// One source on PostgreSQL.
-#[derive(Clone)]
-pub struct PostgresConfig {
-    /// The source's name; it keys the side tables.
-    pub source: String,
-    /// Connection URL; secret. TLS is set by its `sslmode` and `sslrootcert`.
-    pub url: String,
-    /// Table name by the rules of SQL: `outbox`, `app.outbox`, `"App"."Outbox"`.
-    pub table: String,
-    /// Shards per lane for a new table, 1 to 4096. Fixed once the table exists.
-    pub shards: u16,
-    /// Payload column for a new table.
-    pub payload_type: PayloadType,
-    /// What happens to published events.
-    pub settle: Settle,
-    /// Whether a pooler in transaction mode stands between: no prepared statements are kept then.
-    pub transaction_pooler: bool,
-    /// Most connections at once.
-    pub max_connections: u32,
-    /// Whether a lane reads the whole lane in id order, which wants an index of its own.
-    pub whole_lane_index: bool,
-}
-
-impl std::fmt::Debug for PostgresConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PostgresConfig")
-            .field("source", &self.source)
-            .field("table", &self.table)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Whether `table` is a name by the rules of SQL.
-///
-/// # Errors
-/// A text that says what is wrong with it.
-pub fn check_table_name(table: &str) -> Result<(), String> {
-    Tables::new(table).map(|_| ())
-}
-
-/// Whether `url` can be read as a database URL. Connects to nothing, and shows nothing of it.
+/// Whether `url` can be read. Connects to nothing, and shows nothing of it.
 ///
 /// # Errors
 /// A text that says what may be wrong with it.
-pub fn check_database_url(url: &str) -> Result<(), String> {
+pub(super) fn check_url(url: &str) -> Result<(), String> {
+    const ADVICE: &str = "write postgres://user:password@host:5432/database";
+    let Some((_, rest)) = url.split_once("://") else {
+        return Err(format!("is not a database URL; {ADVICE}"));
+    };
+    let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
+    if address.is_empty() && query.is_empty() {
+        return Err(format!("names no host; {ADVICE}"));
+    }
+    for parameter in query.split('&') {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        if matches!(name, "sslmode" | "ssl-mode") && !SSL_MODES.contains(&value) {
+            return Err(format!("has an unknown {name}; there are {}", SSL_MODES.join(", ")));
+        }
+    }
     PgConnectOptions::from_str(url).map(|_| ()).map_err(|_| {
         "cannot be read: special characters in user name and password must be percent-encoded, and \
          the port is a number up to 65535"
@@ -127,7 +73,7 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_seqs
 
 /// One source's tables on PostgreSQL.
 pub struct PostgresStore {
-    config: PostgresConfig,
+    config: StoreConfig,
     tables: Tables,
     options: PgConnectOptions,
     pool: PgPool,
@@ -139,7 +85,7 @@ impl PostgresStore {
     ///
     /// # Errors
     /// A text that says what is wrong with the URL or the table name; never holds the URL.
-    pub fn new(config: PostgresConfig) -> Result<Self, String> {
+    pub fn new(config: StoreConfig) -> Result<Self, String> {
         let tables = Tables::new(&config.table)?;
         let mut options = PgConnectOptions::from_str(&config.url)
             .map_err(|_| {
@@ -156,44 +102,6 @@ impl PostgresStore {
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .connect_lazy_with(options.clone());
         Ok(Self { config, tables, options, pool, opened: OnceCell::new() })
-    }
-
-    /// The migration as SQL text.
-    pub fn migration_sql(&self) -> String {
-        schema::migration_sql(&self.config, &self.tables)
-    }
-
-    /// Creates what is missing. Safe to run twice and at the same time.
-    ///
-    /// # Errors
-    /// When the database is unavailable or refuses.
-    pub async fn migrate(&self) -> Result<(), StoreError> {
-        self.bounded("migrate", async {
-            let mut connection = self.options.connect().await?;
-            schema::migrate(&mut connection, &self.config, &self.tables).await
-        })
-        .await?;
-        self.look().await.map(|_| ())
-    }
-
-    /// Looks whether the tables are there and fit.
-    ///
-    /// # Errors
-    /// What is wrong, with the remedy.
-    pub async fn check(&self) -> Result<(), StoreError> {
-        let found = self.look().await?;
-        if self.config.whole_lane_index && !found.whole_lane_index {
-            return Err(self.schema_error(format!(
-                "a lane reads the whole lane, and table {} has no index for that: run `haulier migrate`",
-                self.tables.events,
-            )));
-        }
-        Ok(())
-    }
-
-    /// Closes the connections; calls made later fail.
-    pub async fn close(&self) {
-        self.pool.close().await;
     }
 
     async fn look(&self) -> Result<Found, StoreError> {
@@ -382,6 +290,37 @@ impl Store for PostgresStore {
             stats::delete_published(&mut connection, statements, age, limit).await
         })
         .await
+    }
+}
+
+#[async_trait]
+impl Outbox for PostgresStore {
+    fn migration_sql(&self) -> String {
+        schema::migration_sql(&self.config, &self.tables)
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        self.bounded("migrate", async {
+            let mut connection = self.options.connect().await?;
+            schema::migrate(&mut connection, &self.config, &self.tables).await
+        })
+        .await?;
+        self.look().await.map(|_| ())
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        let found = self.look().await?;
+        if self.config.whole_lane_index && !found.whole_lane_index {
+            return Err(self.schema_error(format!(
+                "a lane reads the whole lane, and table {} has no index for that: run `haulier migrate`",
+                self.tables.events,
+            )));
+        }
+        Ok(())
+    }
+
+    async fn close(&self) {
+        self.pool.close().await;
     }
 }
 

@@ -4,15 +4,13 @@
 
 use std::time::Duration;
 
+use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::events::{self, Statements};
 use super::{Connection, PostgresStore, ids, seconds, sql_limit};
+use crate::store::suspicion::{fitting, rows_at_once, verdict_on_rows};
 use crate::store::{Batch, BatchClaim, ClaimRequest, Look, Suspicion};
-
-/// Losses of an event that had ever less company, the last three of them alone, before it is
-/// convicted: in a crowd, in an eighth of it, in a sixty-fourth, then three times alone.
-const LOSSES_TO_CONVICT: i32 = 6;
 
 /// Claims due rows: on a full look those under expired claims first.
 pub(super) async fn claim(
@@ -43,15 +41,7 @@ async fn fresh(
         .bind(sql_limit(request.max_rows))
         .fetch_all(&mut *connection)
         .await?;
-    let mut chosen = Vec::new();
-    let mut bytes = 0_i64;
-    for row in &rows {
-        bytes = bytes.saturating_add(row.try_get(1)?);
-        if !chosen.is_empty() && bytes > sql_limit(request.max_bytes) {
-            break;
-        }
-        chosen.push(row.try_get::<i64, _>(0)?);
-    }
+    let chosen = chosen(&rows, request.max_bytes)?;
     let full = rows.len() >= request.max_rows || chosen.len() < rows.len();
     mark(
         connection,
@@ -77,23 +67,16 @@ async fn recover(
         return Ok(None);
     };
     let losses: i32 = first.try_get(2)?;
-    let limit = match losses {
-        0 => request.max_rows.div_ceil(8),
-        1 => request.max_rows.div_ceil(64),
-        _ => 1,
-    };
-    let mut chosen = Vec::new();
-    let mut bytes = 0_i64;
-    for row in rows.iter().take(limit) {
-        bytes = bytes.saturating_add(row.try_get(1)?);
-        let another = row.try_get::<i32, _>(2)? != losses;
-        if another || (!chosen.is_empty() && bytes > sql_limit(request.max_bytes)) {
+    let mut alike = rows.len();
+    for (at, row) in rows.iter().enumerate() {
+        if row.try_get::<i32, _>(2)? != losses {
+            alike = at;
             break;
         }
-        chosen.push(row.try_get::<i64, _>(0)?);
     }
-    let convicted = losses + 1 >= LOSSES_TO_CONVICT;
-    let suspicion = if convicted { Suspicion::Convicted } else { Suspicion::Suspect };
+    let chosen =
+        chosen(&rows[..alike.min(rows_at_once(losses, request.max_rows))], request.max_bytes)?;
+    let suspicion = verdict_on_rows(losses);
     mark(
         connection,
         statements,
@@ -101,6 +84,12 @@ async fn recover(
         &Marking { ids: chosen, losses: 1, full: true, suspicion },
     )
     .await
+}
+
+/// The ids of the rows that fit into a batch.
+fn chosen(rows: &[PgRow], max_bytes: usize) -> Result<Vec<i64>, sqlx::Error> {
+    let sizes = rows.iter().map(|row| row.try_get(1)).collect::<Result<Vec<i64>, _>>()?;
+    rows[..fitting(sizes, max_bytes)].iter().map(|row| row.try_get(0)).collect()
 }
 
 struct Marking {
@@ -127,10 +116,7 @@ async fn mark(
         .bind(marking.losses)
         .fetch_all(connection)
         .await?;
-    let mut claimed = rows
-        .iter()
-        .map(|row| events::event(row).map(|(event, _)| event))
-        .collect::<Result<Vec<_>, _>>()?;
+    let mut claimed = rows.iter().map(events::event).collect::<Result<Vec<_>, _>>()?;
     // RETURNING promises no order.
     claimed.sort_unstable_by_key(|event| event.id);
     Ok(Some(Batch {

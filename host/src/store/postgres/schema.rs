@@ -5,8 +5,8 @@
 
 use sqlx::{Connection, PgConnection, Row};
 
-use super::PostgresConfig;
-use super::names::{TableName, literal, quoted};
+use crate::store::StoreConfig;
+use crate::store::names::{COLUMNS, TableName, literal, quoted};
 
 /// The layout these tables have; recorded with the source.
 const SCHEMA_VERSION: i32 = 1;
@@ -42,7 +42,7 @@ impl Tables {
 }
 
 /// The whole migration of one source as SQL that a person can read and run.
-pub(super) fn migration_sql(config: &PostgresConfig, tables: &Tables) -> String {
+pub(super) fn migration_sql(config: &StoreConfig, tables: &Tables) -> String {
     let mut sql = String::new();
     if let Some(schema) = tables.name.schema() {
         sql.push_str(&format!("CREATE SCHEMA IF NOT EXISTS {};\n\n", quoted(schema)));
@@ -64,7 +64,7 @@ pub(super) fn migration_sql(config: &PostgresConfig, tables: &Tables) -> String 
     sql
 }
 
-fn filled(template: &str, config: &PostgresConfig, tables: &Tables) -> String {
+fn filled(template: &str, config: &StoreConfig, tables: &Tables) -> String {
     let index = |suffix: &str| quoted(&tables.name.index(suffix));
     template
         .replace("{table}", &tables.events)
@@ -93,7 +93,7 @@ pub(super) fn shard_expression(shards: u16) -> String {
 /// Runs the migration in one transaction, one migration of this database at a time.
 pub(super) async fn migrate(
     connection: &mut PgConnection,
-    config: &PostgresConfig,
+    config: &StoreConfig,
     tables: &Tables,
 ) -> Result<(), sqlx::Error> {
     let mut transaction = connection.begin().await?;
@@ -127,41 +127,13 @@ pub(super) struct Found {
     pub(super) whole_lane_index: bool,
 }
 
-/// Columns the relay reads or writes; a table without one of them is not ours.
-const COLUMNS: [&str; 24] = [
-    "id",
-    "lane",
-    "aggregate_type",
-    "aggregate_id",
-    "event_type",
-    "partition_key",
-    "topic",
-    "headers",
-    "payload",
-    "available_at",
-    "created_at",
-    "status",
-    "attempts",
-    "published_at",
-    "claim_owner",
-    "claim_token",
-    "claim_expires_at",
-    "claim_losses",
-    "last_error",
-    "failure_kind",
-    "failure_plugin",
-    "failure_version",
-    "failure_hash",
-    "shard",
-];
-
 /// Looks at the tables.
 ///
 /// # Errors
 /// `Ok(Err(text))` when they are not what they must be; the text says what to do.
 pub(super) async fn find(
     connection: &mut PgConnection,
-    config: &PostgresConfig,
+    config: &StoreConfig,
     tables: &Tables,
 ) -> Result<Result<Found, String>, sqlx::Error> {
     let remedy = "run `haulier migrate`";
@@ -216,7 +188,7 @@ pub(super) async fn find(
 
 async fn registered(
     connection: &mut PgConnection,
-    config: &PostgresConfig,
+    config: &StoreConfig,
     tables: &Tables,
 ) -> Result<Option<i32>, sqlx::Error> {
     let sql =

@@ -3,15 +3,16 @@
 //! Called by the store for both kinds of claim. Writes by exact id and only what is still under the
 //! caller's token; decides nothing itself.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use sqlx::AssertSqlSafe;
 
 use super::events::Statements;
-use super::{Connection, Settle, ids, seconds};
+use super::{Connection, ids, seconds};
 use crate::event::{LaneName, Ordering};
-use crate::failure::Failure;
-use crate::store::{Action, BatchClaim, Settled, Settlement};
+use crate::failure::PluginStamp as Blamed;
+use crate::store::plan::{Deferred, Due, Plan};
+use crate::store::{BatchClaim, Settle, Settled, Settlement};
 
 pub(super) async fn settle(
     connection: &mut Connection,
@@ -41,13 +42,14 @@ pub(super) async fn settle(
         }
     }
     settled.lost = lost.iter().map(|one| one.id).collect();
-    publish(connection, statements, &owned).await?;
-    defer(connection, statements, &owned).await?;
+    let plan = Plan::of(&owned, batch.ordering);
+    publish(connection, statements, &plan).await?;
+    defer(connection, statements, &plan).await?;
     if batch.ordering == Ordering::None {
-        release_rows(connection, statements, &owned).await?;
+        release_rows(connection, statements, &plan).await?;
     } else {
-        hold_keys(connection, statements, lane, batch.ordering, &owned).await?;
-        release_leases(connection, statements, lane, batch, &owned).await?;
+        hold_keys(connection, statements, lane, &plan).await?;
+        release_leases(connection, statements, lane, batch, &plan).await?;
     }
     Ok(settled)
 }
@@ -132,29 +134,12 @@ async fn forget_losses(
 async fn publish(
     connection: &mut Connection,
     statements: &Statements,
-    owned: &[&Settlement],
+    plan: &Plan<'_>,
 ) -> Result<(), sqlx::Error> {
-    let mut done = Vec::new();
-    let mut reasons: Vec<Option<String>> = Vec::new();
-    for one in owned {
-        match &one.action {
-            Action::Published => reasons.push(None),
-            Action::Dropped(reason) => {
-                reasons.push(Some(format!("dropped: {reason}").replace('\0', "\u{fffd}")))
-            }
-            Action::Retry { .. }
-            | Action::Wait { .. }
-            | Action::Park(_)
-            | Action::Halt(_)
-            | Action::Release => {
-                continue;
-            }
-        }
-        done.push(one.id.0);
-    }
-    if done.is_empty() {
+    if plan.done.is_empty() {
         return Ok(());
     }
+    let done: Vec<i64> = plan.done.iter().map(|done| done.id).collect();
     let events = &statements.tables.events;
     // A row that someone else has settled meanwhile (FAILED or PUBLISHED by hand) is left alone.
     let still = "e.status IN ('PENDING', 'PROCESSING')";
@@ -169,69 +154,34 @@ async fn publish(
                    last_error = u.reason, claim_owner = NULL, claim_token = NULL, claim_expires_at = NULL \
                  FROM unnest($1::bigint[], $2::text[]) AS u(id, reason) WHERE e.id = u.id AND {still}"
             );
+            let reasons: Vec<Option<&str>> =
+                plan.done.iter().map(|done| done.reason.as_deref()).collect();
             sqlx::query(AssertSqlSafe(sql)).bind(done).bind(reasons).execute(connection).await?;
         }
     }
     Ok(())
 }
 
-/// The columns of the statement that defers, parks and halts events.
-#[derive(Default)]
-struct Deferred {
-    ids: Vec<i64>,
-    status: Vec<&'static str>,
-    attempts: Vec<i32>,
-    /// Seconds until due again; `None` is never, by itself.
-    after: Vec<Option<f64>>,
-    errors: Vec<String>,
-    kinds: Vec<&'static str>,
-    plugins: Vec<Option<String>>,
-    versions: Vec<Option<String>>,
-    hashes: Vec<Option<String>>,
-}
-
-impl Deferred {
-    fn push(
-        &mut self,
-        one: &Settlement,
-        status: &'static str,
-        attempts: i32,
-        after: Option<f64>,
-        failure: &Failure,
-    ) {
-        self.ids.push(one.id.0);
-        self.status.push(status);
-        self.attempts.push(attempts);
-        self.after.push(after);
-        self.errors.push(failure.message.clone());
-        self.kinds.push(failure.cause.code());
-        let plugin = failure.plugin.as_deref();
-        self.plugins.push(plugin.map(|plugin| plugin.name.clone()));
-        self.versions.push(plugin.map(|plugin| plugin.version.clone()));
-        self.hashes.push(plugin.map(|plugin| plugin.hash.clone()));
+/// Seconds until due again; `None` is never, by itself.
+fn seconds_until(due: Due) -> Option<f64> {
+    match due {
+        Due::After(after) => Some(seconds(after)),
+        Due::Never | Due::Unchanged => None,
     }
 }
 
 async fn defer(
     connection: &mut Connection,
     statements: &Statements,
-    owned: &[&Settlement],
+    plan: &Plan<'_>,
 ) -> Result<(), sqlx::Error> {
-    let mut deferred = Deferred::default();
-    for one in owned {
-        match &one.action {
-            Action::Retry { after, failure } => {
-                deferred.push(one, "PENDING", 1, Some(seconds(*after)), failure);
-            }
-            Action::Wait { after, failure } => {
-                deferred.push(one, "PENDING", 0, Some(seconds(*after)), failure);
-            }
-            Action::Halt(failure) => deferred.push(one, "PENDING", 1, None, failure),
-            Action::Park(failure) => deferred.push(one, "FAILED", 1, Some(0.0), failure),
-            Action::Published | Action::Dropped(_) | Action::Release => {}
-        }
+    fn column<'a, T>(plan: &'a Plan<'_>, pick: impl Fn(&'a Deferred<'a>) -> T) -> Vec<T> {
+        plan.deferred.iter().map(pick).collect()
     }
-    if deferred.ids.is_empty() {
+    fn blamed<'a>(one: &Deferred<'a>) -> Option<&'a Blamed> {
+        one.failure.plugin.as_deref()
+    }
+    if plan.deferred.is_empty() {
         return Ok(());
     }
     // `now()` is the transaction's: held keys get the very same moment.
@@ -249,15 +199,15 @@ async fn defer(
         events = statements.tables.events,
     );
     sqlx::query(AssertSqlSafe(sql))
-        .bind(deferred.ids)
-        .bind(deferred.status)
-        .bind(deferred.attempts)
-        .bind(deferred.after)
-        .bind(deferred.errors)
-        .bind(deferred.kinds)
-        .bind(deferred.plugins)
-        .bind(deferred.versions)
-        .bind(deferred.hashes)
+        .bind(column(plan, |one| one.id))
+        .bind(column(plan, |one| one.status))
+        .bind(column(plan, |one| one.attempts))
+        .bind(column(plan, |one| seconds_until(one.due)))
+        .bind(column(plan, |one| one.failure.message.as_str()))
+        .bind(column(plan, |one| one.failure.cause.code()))
+        .bind(column(plan, |one| blamed(one).map(|plugin| plugin.name.as_str())))
+        .bind(column(plan, |one| blamed(one).map(|plugin| plugin.version.as_str())))
+        .bind(column(plan, |one| blamed(one).map(|plugin| plugin.hash.as_str())))
         .execute(connection)
         .await
         .map(|_| ())
@@ -266,14 +216,9 @@ async fn defer(
 async fn release_rows(
     connection: &mut Connection,
     statements: &Statements,
-    owned: &[&Settlement],
+    plan: &Plan<'_>,
 ) -> Result<(), sqlx::Error> {
-    let released: Vec<i64> = owned
-        .iter()
-        .filter(|one| matches!(one.action, Action::Release))
-        .map(|one| one.id.0)
-        .collect();
-    if released.is_empty() {
+    if plan.released.is_empty() {
         return Ok(());
     }
     let sql = format!(
@@ -281,53 +226,25 @@ async fn release_rows(
            claim_expires_at = NULL, claim_losses = 0 WHERE id = ANY($1)",
         statements.tables.events
     );
-    sqlx::query(AssertSqlSafe(sql)).bind(released).execute(connection).await.map(|_| ())
+    sqlx::query(AssertSqlSafe(sql)).bind(&plan.released).execute(connection).await.map(|_| ())
 }
 
 async fn hold_keys(
     connection: &mut Connection,
     statements: &Statements,
     lane: &LaneName,
-    ordering: Ordering,
-    owned: &[&Settlement],
+    plan: &Plan<'_>,
 ) -> Result<(), sqlx::Error> {
     let held = &statements.tables.held_keys;
-    // One entry a key: an upsert may not meet the same row twice.
-    let mut holding: HashMap<&[u8], (i64, Option<f64>, &str)> = HashMap::new();
-    let mut letting_go = Vec::new();
-    for one in owned {
-        let key = if ordering == Ordering::Total { Some(&[][..]) } else { one.key.0.as_deref() };
-        match &one.action {
-            Action::Retry { after, failure } | Action::Wait { after, failure } => {
-                // Events without a key have no order, so none waits for another.
-                let Some(key) = key else { continue };
-                holding.entry(key).or_insert((
-                    one.id.0,
-                    Some(seconds(*after)),
-                    failure.cause.code(),
-                ));
-            }
-            Action::Halt(failure) => {
-                let Some(key) = key else { continue };
-                holding.entry(key).or_insert((one.id.0, None, failure.cause.code()));
-            }
-            Action::Published | Action::Dropped(_) | Action::Park(_) => {
-                if one.holds_key {
-                    letting_go.push(one.id.0);
-                }
-            }
-            Action::Release => {}
-        }
-    }
-    if !letting_go.is_empty() {
+    if !plan.let_go.is_empty() {
         let sql = format!("DELETE FROM {held} WHERE source = $1 AND event_id = ANY($2)");
         sqlx::query(AssertSqlSafe(sql))
             .bind(&*lane.source)
-            .bind(letting_go)
+            .bind(&plan.let_go)
             .execute(&mut *connection)
             .await?;
     }
-    if holding.is_empty() {
+    if plan.holds.is_empty() {
         return Ok(());
     }
     let sql = format!(
@@ -337,14 +254,14 @@ async fn hold_keys(
          ON CONFLICT (source, lane, key) DO UPDATE SET until = excluded.until, \
            event_id = excluded.event_id, reason = excluded.reason, held_at = now()"
     );
-    let (keys, entries): (Vec<&[u8]>, Vec<_>) = holding.into_iter().unzip();
+    let holds = &plan.holds;
     sqlx::query(AssertSqlSafe(sql))
         .bind(&*lane.source)
         .bind(&*lane.lane)
-        .bind(keys)
-        .bind(entries.iter().map(|(_, after, _)| *after).collect::<Vec<_>>())
-        .bind(entries.iter().map(|(id, _, _)| *id).collect::<Vec<_>>())
-        .bind(entries.iter().map(|(_, _, reason)| (*reason).to_owned()).collect::<Vec<_>>())
+        .bind(holds.iter().map(|hold| hold.key).collect::<Vec<_>>())
+        .bind(holds.iter().map(|hold| seconds_until(hold.due)).collect::<Vec<_>>())
+        .bind(holds.iter().map(|hold| hold.id).collect::<Vec<_>>())
+        .bind(holds.iter().map(|hold| hold.reason).collect::<Vec<_>>())
         .execute(connection)
         .await
         .map(|_| ())
@@ -355,28 +272,10 @@ async fn release_leases(
     statements: &Statements,
     lane: &LaneName,
     batch: &BatchClaim,
-    owned: &[&Settlement],
+    plan: &Plan<'_>,
 ) -> Result<(), sqlx::Error> {
-    let mut published: HashMap<i32, i64> = HashMap::new();
-    for one in owned {
-        if matches!(one.action, Action::Published) {
-            *published.entry(one.shard).or_default() += 1;
-        }
-    }
-    let counts: Vec<i64> = batch
-        .shards
-        .iter()
-        .map(|shard| published.get(shard).copied().unwrap_or_default())
-        .collect();
-    // An event put off may be due before what the bounds were derived from.
-    let put_off = owned.iter().any(|one| match one.action {
-        Action::Retry { .. } | Action::Wait { .. } => true,
-        Action::Published
-        | Action::Dropped(_)
-        | Action::Park(_)
-        | Action::Halt(_)
-        | Action::Release => false,
-    });
+    let count = |shard: &i32| plan.published.get(shard).copied().unwrap_or_default();
+    let counts: Vec<i64> = batch.shards.iter().map(count).collect();
     // Having passed the suspect id without dying, the shard is beyond suspicion.
     let passed = "l.highest_id >= l.suspect_id";
     let sql = format!(
@@ -398,7 +297,8 @@ async fn release_leases(
         .bind(&batch.shards)
         .bind(batch.token.as_uuid())
         .bind(counts)
-        .bind(put_off)
+        // An event put off may be due before what the bounds were derived from.
+        .bind(plan.put_off)
         .execute(connection)
         .await
         .map(|_| ())

@@ -1,10 +1,39 @@
-//! Table names as people write them in config, and the quoted names SQL needs.
+//! Table names as people write them in config, the quoted names SQL needs, and an outbox's columns.
 //!
-//! Used by the rest of this adapter. Follows PostgreSQL's own rules: an unquoted name is folded to
-//! lower case, a quoted one is kept, `""` inside quotes is a quote. Never sends anything.
+//! Used by the adapters. Follows PostgreSQL's rules: an unquoted name is folded to lower case, a quoted
+//! one is kept, `""` inside quotes is a quote. SQLite, where case does not matter, gets along with
+//! them. Never sends anything.
 
 /// Longest identifier PostgreSQL keeps (NAMEDATALEN - 1).
 const MAX_IDENTIFIER_BYTES: usize = 63;
+
+/// Columns the relay reads or writes; a table without one of them is not ours.
+pub(super) const COLUMNS: [&str; 24] = [
+    "id",
+    "lane",
+    "aggregate_type",
+    "aggregate_id",
+    "event_type",
+    "partition_key",
+    "topic",
+    "headers",
+    "payload",
+    "available_at",
+    "created_at",
+    "status",
+    "attempts",
+    "published_at",
+    "claim_owner",
+    "claim_token",
+    "claim_expires_at",
+    "claim_losses",
+    "last_error",
+    "failure_kind",
+    "failure_plugin",
+    "failure_version",
+    "failure_hash",
+    "shard",
+];
 
 /// A table, perhaps with its schema.
 #[derive(Debug, Clone, PartialEq, Eq)]

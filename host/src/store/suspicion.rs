@@ -1,14 +1,108 @@
-//! What an expired lease says about the batch that was under it. Pure.
+//! What an expired claim says about the events that were under it, and what is taken next. Pure.
 //!
-//! Called by the lease claim for every lease row it has locked. The rules stand in prose at the top
-//! of the store contract.
+//! Called by the adapters for every lease they have locked and for rows under expired claims. The
+//! rules stand in prose at the top of the store contract.
+
+use std::collections::HashMap;
 
 use uuid::Uuid;
 
-use crate::store::Suspicion;
+use super::{Batch, ClaimRequest, Suspicion};
+use crate::event::Event;
 
 /// Losses of a batch of one that convict its event.
 const LOSSES_TO_CONVICT: i32 = 3;
+
+/// Losses of a row that had ever less company, the last three of them alone, before it is convicted:
+/// in a crowd, in an eighth of it, in a sixty-fourth, then three times alone.
+const ROW_LOSSES_TO_CONVICT: i32 = 6;
+
+/// One lease row, locked.
+#[derive(Debug)]
+pub(super) struct Locked {
+    pub(super) shard: i32,
+    pub(super) history: History,
+    /// Whether what the row says of its shard has not been brought up to date for a while.
+    pub(super) stale: bool,
+}
+
+/// How many events of each of these shards one batch may hold.
+pub(super) fn rows_per_shard(request: &ClaimRequest<'_>, locked: &[Locked]) -> usize {
+    let own_limit = locked.first().and_then(|lease| lease.history.limit()).unwrap_or(usize::MAX);
+    (request.max_rows / locked.len().max(1)).clamp(1, own_limit)
+}
+
+/// The number and the highest id of the events of each shard.
+pub(super) fn taken(events: &[Event]) -> HashMap<i32, (i32, i64)> {
+    let mut of_shard: HashMap<i32, (i32, i64)> = HashMap::new();
+    for event in events {
+        let entry = of_shard.entry(event.shard).or_insert((0, event.id.0));
+        *entry = (entry.0 + 1, entry.1.max(event.id.0));
+    }
+    of_shard
+}
+
+/// The batch of these leases; `None` without events.
+pub(super) fn leased_batch(
+    request: &ClaimRequest<'_>,
+    locked: &[Locked],
+    events: Vec<Event>,
+) -> Option<Batch> {
+    if events.is_empty() {
+        return None;
+    }
+    let per_shard = rows_per_shard(request, locked);
+    let of_shard = taken(&events);
+    let suspicion = match locked {
+        [only] => {
+            let ids: Vec<i64> = events.iter().map(|event| event.id.0).collect();
+            only.history.verdict(&ids)
+        }
+        _ => Suspicion::None,
+    };
+    let full = of_shard.values().any(|(taken, _)| usize::try_from(*taken).is_ok_and(|n| n >= per_shard))
+        || locked.len() >= request.max_shards
+        // Read up to the byte limit, or nearly.
+        || events.iter().map(Event::payload_len).sum::<usize>() >= request.max_bytes / 2;
+    Some(Batch {
+        token: request.token,
+        ordering: request.ordering,
+        shards: of_shard.into_keys().collect(),
+        events,
+        suspicion,
+        full,
+    })
+}
+
+/// How many rows that were lost this often are taken at once.
+pub(super) fn rows_at_once(losses: i32, max_rows: usize) -> usize {
+    match losses {
+        0 => max_rows.div_ceil(8),
+        1 => max_rows.div_ceil(64),
+        _ => 1,
+    }
+}
+
+/// What is said of rows that were lost this often before the claim that has just expired.
+pub(super) fn verdict_on_rows(losses: i32) -> Suspicion {
+    if losses + 1 >= ROW_LOSSES_TO_CONVICT { Suspicion::Convicted } else { Suspicion::Suspect }
+}
+
+/// How many of these payload sizes, in order, fit into one batch: at least one.
+pub(super) fn fitting(sizes: impl IntoIterator<Item = i64>, max_bytes: usize) -> usize {
+    let limit = i64::try_from(max_bytes).unwrap_or(i64::MAX);
+    let mut bytes = 0_i64;
+    let fits = |size: i64| {
+        bytes = bytes.saturating_add(size);
+        bytes
+    };
+    sizes
+        .into_iter()
+        .map(fits)
+        .enumerate()
+        .take_while(|(at, sum)| *at == 0 || *sum <= limit)
+        .count()
+}
 
 /// What a lease row remembers of lost batches.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

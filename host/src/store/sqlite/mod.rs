@@ -1,0 +1,400 @@
+//! SQLite as a store: leases and row claims under BEGIN IMMEDIATE.
+//!
+//! Built by the composition root, called by the relay through [`Store`]. For small services and for
+//! trying things out: the file has one writer at a time, which the applications and all instances
+//! share. Its clock is that of the machine. Never creates a file except when it migrates, holds no
+//! transaction open between calls, and never waits for a writer just to find that there is nothing to do.
+
+mod events;
+mod leases;
+mod row_claims;
+mod schema;
+mod settle;
+mod stats;
+
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
+use sqlx::{
+    ConnectOptions as _, Connection as _, Executor as _, Sqlite, SqliteConnection, SqlitePool,
+    Transaction,
+};
+use tokio::sync::OnceCell;
+
+use self::schema::{Found, Tables};
+use super::{
+    Batch, BatchClaim, ClaimRequest, LaneStats, Outbox, Settled, Settlement, Store, StoreConfig,
+    StoreError,
+};
+use crate::event::{EventId, LaneName, Ordering};
+
+/// Milliseconds since the epoch, in functions that every SQLite in use has.
+const NOW: &str = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)";
+/// The end of the year 9999 in the same unit: never, by itself.
+const FAR: i64 = 253_402_300_799_999;
+/// How a write begins: with the right to write, so that what it reads stays true until it commits.
+const BEGIN: &str = "BEGIN IMMEDIATE";
+
+/// How long a call waits for a connection before the database counts as unavailable.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a write waits for other writers of the file.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long one call may take before the database counts as unavailable.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Primary result codes (<https://www.sqlite.org/rescode.html>).
+mod code {
+    pub(super) const ERROR: i32 = 1;
+    pub(super) const BUSY: i32 = 5;
+    pub(super) const LOCKED: i32 = 6;
+    pub(super) const READONLY: i32 = 8;
+    pub(super) const INTERRUPT: i32 = 9;
+    pub(super) const IOERR: i32 = 10;
+    pub(super) const FULL: i32 = 13;
+    pub(super) const CANTOPEN: i32 = 14;
+    pub(super) const PROTOCOL: i32 = 15;
+    pub(super) const SCHEMA: i32 = 17;
+    pub(super) const NOMEM: i32 = 7;
+}
+
+/// The type every statement runs on.
+type Connection = SqliteConnection;
+
+/// Whether `url` names a file. Opens nothing.
+///
+/// # Errors
+/// A text that says what may be wrong with it.
+pub(super) fn check_url(url: &str) -> Result<(), String> {
+    options(url, Path::new("")).map(|_| ())
+}
+
+/// How the file of `url` is opened; a relative path starts at `folder`.
+fn options(url: &str, folder: &Path) -> Result<SqliteConnectOptions, String> {
+    const ADVICE: &str = "write sqlite:path/to/file.db";
+    let options = SqliteConnectOptions::from_str(url)
+        .map_err(|_| format!("cannot be read as an SQLite URL; {ADVICE}"))?;
+    let file = options.get_filename().to_owned();
+    let memory = url.contains(":memory:") || url.contains("mode=memory");
+    if memory || file.as_os_str().is_empty() {
+        return Err(format!(
+            "must name a file, which the relay shares with its applications; {ADVICE}"
+        ));
+    }
+    Ok(options
+        .filename(folder.join(file))
+        .read_only(false)
+        .create_if_missing(false)
+        .shared_cache(false)
+        .busy_timeout(BUSY_TIMEOUT)
+        .disable_statement_logging())
+}
+
+/// One source's tables in an SQLite file.
+pub struct SqliteStore {
+    config: StoreConfig,
+    tables: Tables,
+    options: SqliteConnectOptions,
+    pool: SqlitePool,
+    opened: OnceCell<events::Statements>,
+}
+
+impl SqliteStore {
+    /// A store that opens its file when it is first used.
+    ///
+    /// # Errors
+    /// A text that says what is wrong with the URL or the table name; never holds the URL.
+    pub fn new(config: StoreConfig) -> Result<Self, String> {
+        let tables = Tables::new(&config.table)?;
+        let options =
+            options(&config.url, &config.folder).map_err(|problem| format!("its URL {problem}"))?;
+        let pool = SqlitePoolOptions::new()
+            .max_connections(config.max_connections)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .after_connect(|connection, _| Box::pin(settle_for_normal(connection)))
+            .connect_lazy_with(options.clone());
+        Ok(Self { config, tables, options, pool, opened: OnceCell::new() })
+    }
+
+    /// Opens the file outside the pool, which says of one that cannot be opened that it timed out.
+    async fn connect(&self, create: bool) -> Result<Connection, sqlx::Error> {
+        self.options.clone().create_if_missing(create).connect().await
+    }
+
+    async fn look(&self) -> Result<Found, StoreError> {
+        let file = self.options.get_filename();
+        if !file.exists() {
+            return Err(self.schema_error(format!(
+                "there is no file {}: run `haulier migrate`",
+                file.display()
+            )));
+        }
+        let found = self
+            .bounded("look at the tables", async {
+                let mut connection = self.connect(false).await?;
+                let found = schema::find(&mut connection, &self.config, &self.tables).await?;
+                connection.close().await?;
+                Ok(found)
+            })
+            .await?;
+        found.map_err(|problem| self.schema_error(problem))
+    }
+
+    async fn statements(&self) -> Result<&events::Statements, StoreError> {
+        self.opened
+            .get_or_try_init(|| async {
+                let found = self.look().await?;
+                Ok(events::Statements::new(&self.tables, &found, self.config.settle))
+            })
+            .await
+    }
+
+    async fn begin(&self) -> Result<Transaction<'static, Sqlite>, sqlx::Error> {
+        self.pool.begin_with(BEGIN).await
+    }
+
+    /// Runs a call with a time limit and turns what goes wrong into the contract's words.
+    async fn bounded<T>(
+        &self,
+        doing: &'static str,
+        call: impl Future<Output = Result<T, sqlx::Error>>,
+    ) -> Result<T, StoreError> {
+        match tokio::time::timeout(CALL_TIMEOUT, call).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(cause)) => Err(self.error(doing, cause)),
+            Err(elapsed) => Err(StoreError::Unavailable {
+                source_name: self.config.source.clone(),
+                doing,
+                cause: Box::new(elapsed),
+            }),
+        }
+    }
+
+    fn error(&self, doing: &'static str, cause: sqlx::Error) -> StoreError {
+        let source_name = self.config.source.clone();
+        match nature(&cause) {
+            Nature::Passing => {
+                StoreError::Unavailable { source_name, doing, cause: Box::new(cause) }
+            }
+            Nature::Schema => StoreError::Schema {
+                source_name,
+                problem: format!("{cause}: run `haulier migrate`"),
+            },
+            Nature::Lasting => StoreError::Refused { source_name, doing, cause: Box::new(cause) },
+        }
+    }
+
+    fn schema_error(&self, problem: String) -> StoreError {
+        StoreError::Schema { source_name: self.config.source.clone(), problem }
+    }
+}
+
+/// With write-ahead logging, losing power may undo the last commits but breaks nothing: what the
+/// relay had settled is then published again, as after any crash.
+async fn settle_for_normal(connection: &mut Connection) -> Result<(), sqlx::Error> {
+    let mode: String =
+        sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&mut *connection).await?;
+    if mode.eq_ignore_ascii_case("wal") {
+        connection.execute("PRAGMA synchronous = NORMAL").await?;
+    }
+    Ok(())
+}
+
+/// What an error of the driver means for the caller.
+enum Nature {
+    Passing,
+    Schema,
+    Lasting,
+}
+
+/// The primary result code of an error of SQLite itself.
+fn primary_code(error: &sqlx::Error) -> Option<i32> {
+    let sqlx::Error::Database(database) = error else { return None };
+    let extended: i32 = database.code()?.parse().ok()?;
+    Some(extended & 0xff)
+}
+
+/// Whether somebody else has the file at this moment.
+fn is_busy(error: &sqlx::Error) -> bool {
+    matches!(primary_code(error), Some(code::BUSY | code::LOCKED))
+}
+
+fn nature(error: &sqlx::Error) -> Nature {
+    let sqlx::Error::Database(database) = error else {
+        return match error {
+            sqlx::Error::Configuration(_)
+            | sqlx::Error::ColumnDecode { .. }
+            | sqlx::Error::Decode(_)
+            | sqlx::Error::ColumnNotFound(_)
+            | sqlx::Error::ColumnIndexOutOfBounds { .. }
+            | sqlx::Error::TypeNotFound { .. } => Nature::Lasting,
+            // The rest are connections that could not be had or broke.
+            _ => Nature::Passing,
+        };
+    };
+    let missing = ["no such table", "no such column", "no such index"];
+    match primary_code(error) {
+        Some(code::ERROR) if missing.iter().any(|text| database.message().contains(text)) => {
+            Nature::Schema
+        }
+        Some(
+            code::BUSY
+            | code::LOCKED
+            | code::NOMEM
+            | code::READONLY
+            | code::INTERRUPT
+            | code::IOERR
+            | code::FULL
+            | code::CANTOPEN
+            | code::PROTOCOL
+            | code::SCHEMA,
+        ) => Nature::Passing,
+        _ => Nature::Lasting,
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn open_lane(&self, lane: &LaneName, ordering: Ordering) -> Result<(), StoreError> {
+        let found = self.look().await?;
+        let statements = self.statements().await?;
+        let shards: Vec<i64> = match ordering {
+            Ordering::Key => (0..i64::from(found.shards)).collect(),
+            Ordering::Total => vec![i64::from(leases::WHOLE_LANE)],
+            Ordering::None => Vec::new(),
+        };
+        if ordering != Ordering::Key && !found.whole_lane_index {
+            return Err(self.schema_error(format!(
+                "lane '{}' reads the whole lane, and table {} has no index for that: run `haulier migrate`",
+                lane.lane, self.tables.events,
+            )));
+        }
+        self.bounded("open a lane", async {
+            let mut connection = self.pool.acquire().await?;
+            leases::create(&mut connection, statements, lane, &shards).await
+        })
+        .await
+    }
+
+    async fn claim(&self, request: &ClaimRequest<'_>) -> Result<Option<Batch>, StoreError> {
+        let statements = self.statements().await?;
+        self.bounded("claim", async {
+            match request.ordering {
+                Ordering::None => row_claims::claim(self, statements, request).await,
+                Ordering::Key | Ordering::Total => leases::claim(self, statements, request).await,
+            }
+        })
+        .await
+    }
+
+    async fn renew(
+        &self,
+        lane: &LaneName,
+        batch: &BatchClaim,
+        lease: Duration,
+    ) -> Result<bool, StoreError> {
+        let statements = self.statements().await?;
+        self.bounded("renew a claim", async {
+            let mut connection = self.pool.acquire().await?;
+            match batch.ordering {
+                Ordering::None => {
+                    row_claims::renew(&mut connection, statements, batch, lease).await
+                }
+                Ordering::Key | Ordering::Total => {
+                    leases::renew(&mut connection, statements, lane, batch, lease).await
+                }
+            }
+        })
+        .await
+    }
+
+    async fn settle(
+        &self,
+        lane: &LaneName,
+        batch: &BatchClaim,
+        settlements: &[Settlement],
+    ) -> Result<Settled, StoreError> {
+        let statements = self.statements().await?;
+        self.bounded("settle", async {
+            let mut transaction = self.begin().await?;
+            let settled =
+                settle::settle(&mut transaction, statements, lane, batch, settlements).await?;
+            transaction.commit().await?;
+            Ok(settled)
+        })
+        .await
+    }
+
+    async fn stats(&self, lane: &LaneName, ordering: Ordering) -> Result<LaneStats, StoreError> {
+        let statements = self.statements().await?;
+        self.bounded("look at a lane", async {
+            let mut transaction = self.pool.begin().await?;
+            let stats = stats::stats(&mut transaction, statements, lane, ordering).await?;
+            transaction.commit().await?;
+            Ok(stats)
+        })
+        .await
+    }
+
+    async fn delete_published(&self, age: Duration, limit: usize) -> Result<u64, StoreError> {
+        let statements = self.statements().await?;
+        self.bounded("delete published events", async {
+            let mut connection = self.pool.acquire().await?;
+            stats::delete_published(&mut connection, statements, age, limit).await
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl Outbox for SqliteStore {
+    fn migration_sql(&self) -> String {
+        schema::migration_sql(&self.config, &self.tables)
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        self.bounded("migrate", async {
+            let mut connection = self.connect(true).await?;
+            schema::migrate(&mut connection, &self.config, &self.tables).await?;
+            connection.close().await
+        })
+        .await?;
+        self.look().await.map(|_| ())
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        let found = self.look().await?;
+        if self.config.whole_lane_index && !found.whole_lane_index {
+            return Err(self.schema_error(format!(
+                "a lane reads the whole lane, and table {} has no index for that: run `haulier migrate`",
+                self.tables.events,
+            )));
+        }
+        Ok(())
+    }
+
+    async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+/// The moment that statements compare with, milliseconds since the epoch.
+async fn now(connection: &mut Connection) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar(sqlx::AssertSqlSafe(format!("SELECT {NOW}"))).fetch_one(connection).await
+}
+
+/// A limit as the database takes it.
+fn sql_limit(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// A duration in milliseconds.
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(FAR)
+}
+
+fn ids(events: &[EventId]) -> Vec<i64> {
+    events.iter().map(|id| id.0).collect()
+}
