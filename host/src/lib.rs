@@ -8,12 +8,14 @@
 //! - adapter of the third: [`plugin`]
 //! - the loop: [`relay`]
 //! - assembly: [`settings`], [`config`], [`telemetry`], [`admin`], [`app`], [`cli`]
+//! - beside it all: [`demo`], which runs the binary as a user would
 
 pub mod admin;
 pub mod app;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod demo;
 pub mod event;
 pub mod failure;
 pub mod json;

@@ -1,4 +1,5 @@
-//! The `haulier` binary: parse, load the settings, run one command, exit with its code.
+//! The `haulier` binary: parse, load the settings where they are needed, run one command, exit with its
+//! code.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -8,23 +9,13 @@ use haulier::cli::{self, Args, Command, Exit};
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let config = match cli::load_config(args.config.as_deref()) {
-        Ok(config) => config,
-        Err(exit) => return exit.into(),
-    };
     let done = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("haulier")
         .build()
         .map_err(anyhow::Error::from)
         .and_then(|runtime| {
-            let done = runtime.block_on(async {
-                match &args.command {
-                    Command::Run => cli::run(&config).await,
-                    Command::Migrate(migrate) => cli::migrate(config, migrate).await,
-                    Command::Check(check) => cli::check(&config, check).await,
-                }
-            });
+            let done = runtime.block_on(run(&args));
             // A thread that is stuck in the broker's client must not keep the process.
             runtime.shutdown_background();
             done
@@ -34,4 +25,20 @@ fn main() -> ExitCode {
         Exit::Failure
     })
     .into()
+}
+
+async fn run(args: &Args) -> anyhow::Result<Exit> {
+    if let Command::Demo(demo) = &args.command {
+        return cli::demo(demo).await;
+    }
+    let config = match cli::load_config(args.config.as_deref()) {
+        Ok(config) => config,
+        Err(exit) => return Ok(exit),
+    };
+    match &args.command {
+        Command::Run => cli::run(&config).await,
+        Command::Migrate(migrate) => cli::migrate(config, migrate).await,
+        Command::Check(check) => cli::check(&config, check).await,
+        Command::Demo(demo) => cli::demo(demo).await,
+    }
 }

@@ -4,6 +4,7 @@
 //! clap, and the only one that writes to standard output and error on purpose.
 
 mod check;
+mod demo;
 mod migrate;
 mod run;
 
@@ -18,6 +19,7 @@ use crate::settings::Problems;
 use crate::store::PayloadType;
 
 pub use self::check::{check, check_config};
+pub use self::demo::demo;
 pub use self::migrate::migrate;
 pub use self::run::run;
 
@@ -42,6 +44,8 @@ pub enum Command {
     Migrate(MigrateArgs),
     /// Check the settings, and that what they name can be reached
     Check(CheckArgs),
+    /// Show the main job on a shop's orders, and whether anything was lost; needs no settings
+    Demo(DemoArgs),
 }
 
 /// What `migrate` is told.
@@ -64,6 +68,35 @@ pub struct CheckArgs {
     /// Look at the settings only: neither database nor broker
     #[arg(long)]
     pub offline: bool,
+}
+
+/// What `demo` is told.
+#[derive(Debug, Clone, PartialEq, Eq, Arguments)]
+pub struct DemoArgs {
+    /// Events to commit
+    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = events)]
+    pub events: usize,
+    /// Leave the database, the settings, the logs and the topics as they are in the end
+    #[arg(long)]
+    pub keep: bool,
+    /// Use this PostgreSQL, in a schema of the demo's own, in place of an SQLite file
+    #[arg(long, value_name = "URL")]
+    pub postgres: Option<String>,
+    /// Use the Kafka at this address, with topics of the demo's own, in place of one in the process
+    #[arg(long, value_name = "HOST:PORT")]
+    pub kafka: Option<String>,
+    /// The example plugin's file
+    #[arg(long, value_name = "FILE")]
+    pub plugin: Option<PathBuf>,
+}
+
+/// A sensible number of events.
+fn events(text: &str) -> Result<usize, String> {
+    const MOST: usize = 10_000_000;
+    match text.parse() {
+        Ok(events @ 1..=MOST) => Ok(events),
+        _ => Err(format!("write a number from 1 to {MOST}")),
+    }
 }
 
 impl ValueEnum for PayloadType {
