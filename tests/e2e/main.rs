@@ -5,8 +5,10 @@
 mod commands;
 mod content;
 mod crash;
+mod demo;
 mod isolation;
 mod order;
 mod outage;
 mod plugins;
 mod scenario;
+mod sqlite;

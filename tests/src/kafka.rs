@@ -83,6 +83,17 @@ pub async fn create(name: &str, partitions: i32, settings: &[(&str, &str)]) {
     }
 }
 
+/// The names of all topics.
+///
+/// # Panics
+/// When the broker does not answer.
+pub fn names() -> Vec<String> {
+    let consumer: BaseConsumer =
+        ClientConfig::new().set("bootstrap.servers", address()).create().expect("a consumer");
+    let metadata = consumer.fetch_metadata(None, Duration::from_secs(30)).expect("metadata");
+    metadata.topics().iter().map(|topic| topic.name().to_owned()).collect()
+}
+
 /// Reads a topic from its beginning until `enough` says so or nothing came for `quiet`.
 ///
 /// # Panics

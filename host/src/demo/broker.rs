@@ -15,7 +15,6 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
-use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::ledger::{Received, TOPICS};
@@ -197,12 +196,5 @@ fn header<'m>(message: &'m BorrowedMessage<'_>, name: &str) -> Option<&'m str> {
     std::str::from_utf8(header.value?).ok()
 }
 
-/// What to do about an error of the broker's client.
-pub(super) fn advice(error: &KafkaError) -> &'static str {
-    match error.rdkafka_error_code() {
-        Some(RDKafkaErrorCode::AllBrokersDown | RDKafkaErrorCode::OperationTimedOut) => {
-            "is it at the address given with --kafka?"
-        }
-        _ => "the demo needs a broker without authentication that lets it create topics",
-    }
-}
+/// What to look at when the broker does not do as asked.
+pub(super) const ADVICE: &str = "is it at the address given with --kafka, without authentication, and may topics be created there?";

@@ -12,7 +12,7 @@ const VICTIM: usize = 100;
 pub(super) struct Fault {
     kind: Option<String>,
     count: usize,
-    kept: Option<Received>,
+    kept: Option<(Received, String)>,
 }
 
 impl Fault {
@@ -23,20 +23,27 @@ impl Fault {
         Self { kind, count: 0, kept: None }
     }
 
-    /// What the ledger gets in place of `received`.
-    pub(super) fn apply(&mut self, received: Received) -> Vec<Received> {
-        self.count += 1;
-        let hit = self.count == VICTIM;
-        match (self.kind.as_deref(), hit) {
-            (Some("lose"), true) => Vec::new(),
-            (Some("double"), true) => vec![received, received],
-            (Some("reorder"), true) => {
-                self.kept = Some(received);
+    /// What the ledger gets in place of `received`, a record with this key.
+    pub(super) fn apply(&mut self, received: Received, key: &str) -> Vec<Received> {
+        // Records of one key of this topic are of one ordering key.
+        self.count += usize::from(received.topic == 0);
+        let hit = received.topic == 0 && self.count == VICTIM;
+        match self.kind.as_deref() {
+            Some("lose") if hit => Vec::new(),
+            Some("double") if hit => vec![received, received],
+            Some("reorder") if hit => {
+                self.kept = Some((received, key.to_owned()));
                 Vec::new()
             }
-            // Held back long enough for younger ones of its key to pass.
-            (Some("reorder"), false) if self.count == VICTIM * 20 => {
-                [Some(received), self.kept.take()].into_iter().flatten().collect()
+            // The next of its key passes it.
+            Some("reorder")
+                if self
+                    .kept
+                    .as_ref()
+                    .is_some_and(|(kept, of)| kept.topic == received.topic && of == key) =>
+            {
+                let kept = self.kept.take().map(|(kept, _)| kept);
+                [Some(received), kept].into_iter().flatten().collect()
             }
             _ => vec![received],
         }

@@ -69,8 +69,8 @@ pub async fn run(config: &DemoConfig) -> anyhow::Result<Verdict> {
         None => Broker::in_process(),
         Some(servers) => Broker::at(servers, format!("{}.", name.replace('_', "-"))).await,
     };
-    let broker = broker
-        .map_err(|error| anyhow::anyhow!("the broker: {error}; {}", broker::advice(&error)))?;
+    let broker =
+        broker.map_err(|error| anyhow::anyhow!("the broker: {error}; {}", broker::ADVICE))?;
     let mut display = Display::new();
     let outcome =
         Stage { config, folder: &folder, schema: &name, plugin: &plugin, broker: &broker }
@@ -316,7 +316,7 @@ impl Tally {
             self.figures.lags.extend(polled.lag_ms);
             display.sample(&polled.sample);
             #[cfg(feature = "demo-faults")]
-            self.received.extend(self.fault.apply(polled.received));
+            self.received.extend(self.fault.apply(polled.received, &polled.sample.key));
             #[cfg(not(feature = "demo-faults"))]
             self.received.push(polled.received);
         }
