@@ -4,7 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-fn root() -> &'static Path {
+/// The checkout.
+///
+/// # Panics
+/// Never: the tests are a folder of it.
+pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests are a folder of the workspace")
 }
 
@@ -14,10 +18,17 @@ fn root() -> &'static Path {
 /// When the build fails.
 pub fn haulier() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| {
-        // The test binary stands in <target>/<profile>/deps.
-        let own = std::env::current_exe().expect("a process has a path");
-        let profile = own.ancestors().nth(2).expect("tests run from the target folder").to_owned();
+    BINARY.get_or_init(|| binary("haulier"))
+}
+
+/// A binary of the workspace, such as `insert`, built with the profile of the tests.
+///
+/// # Panics
+/// When the build fails.
+pub fn binary(name: &str) -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let profile = BUILT.get_or_init(|| {
+        let profile = own_folder(2);
         // The whole workspace is named, as the tests do: other features would be another build.
         let mut build = Command::new(env!("CARGO"));
         build.current_dir(root()).args(["build", "--quiet", "--workspace", "--bins"]);
@@ -25,8 +36,23 @@ pub fn haulier() -> &'static Path {
             build.arg("--release");
         }
         assert!(build.status().expect("cargo runs").success(), "the host does not build");
-        profile.join("haulier")
-    })
+        profile
+    });
+    profile.join(name)
+}
+
+/// The target folder of the running test, for what tests install.
+///
+/// # Panics
+/// When the test binary does not stand where cargo puts it.
+pub fn target() -> PathBuf {
+    own_folder(3)
+}
+
+/// The test binary stands in `<target>/<profile>/deps`; that folder is the first.
+fn own_folder(number: usize) -> PathBuf {
+    let own = std::env::current_exe().expect("a process has a path");
+    own.ancestors().nth(number).expect("tests run from the target folder").to_owned()
 }
 
 /// A guest component, such as `order_events`.

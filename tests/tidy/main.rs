@@ -3,6 +3,8 @@
 //! Reads the sources and runs nothing. What may import what is the table [`LAYERS`]; which crate may
 //! be named where is [`FENCES`].
 
+mod snippets;
+
 use std::path::{Path, PathBuf};
 
 const MAX_FILE_LINES: usize = 500;
