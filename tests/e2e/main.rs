@@ -5,6 +5,7 @@
 mod commands;
 mod content;
 mod crash;
+mod examples;
 mod health;
 mod isolation;
 mod order;
