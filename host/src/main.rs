@@ -39,6 +39,7 @@ async fn run(args: &Args) -> anyhow::Result<Exit> {
         Command::Run => cli::run(&config).await,
         Command::Migrate(migrate) => cli::migrate(config, migrate).await,
         Command::Check(check) => cli::check(&config, check).await,
+        Command::Health(health) => cli::health(&config, health).await,
         Command::Demo(demo) => cli::demo(demo).await,
     }
 }

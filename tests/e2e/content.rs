@@ -159,15 +159,18 @@ async fn the_example_application_publishes_what_it_commits() {
     setup.config += &format!("[[routes]]\nevent_type = \"order.*\"\ntopic = \"{topic}\"\n");
     setup.migrate();
     let orders = haulier_tests::build::haulier().with_file_name("orders");
-    let output = std::process::Command::new(orders)
-        .arg("50")
-        .env("DATABASE_URL", &scenario.database.url)
-        .output()
-        .expect("the example runs");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned()
-        + &String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("committed 45 orders of 50"), "{text}");
+    // Run again, it goes on where it stopped; and a rate may be given.
+    for words in [&["50"][..], &["50", "1000"]] {
+        let output = std::process::Command::new(&orders)
+            .args(words)
+            .env("DATABASE_URL", &scenario.database.url)
+            .output()
+            .expect("the example runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains("committed 45 orders of 50"), "{text}");
+    }
     let _instance = setup.start();
-    let received = kafka::read_count(topic, 45).await;
-    assert_eq!(received.len(), 45, "and nothing of what was rolled back");
+    let received = kafka::read_count(topic, 90).await;
+    assert_eq!(received.len(), 90, "and nothing of what was rolled back");
 }

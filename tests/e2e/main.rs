@@ -6,6 +6,8 @@ mod commands;
 mod content;
 mod crash;
 mod demo;
+mod examples;
+mod health;
 mod isolation;
 mod order;
 mod outage;

@@ -1,6 +1,6 @@
 //! The `haulier` binary as a process: started with a config of its own, watched, signalled, killed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ pub struct Haulier {
     child: Child,
     /// Its folder: config, plugins, log.
     pub folder: PathBuf,
+    env: Vec<(String, String)>,
     admin: u16,
 }
 
@@ -24,12 +25,14 @@ pub struct Setup {
     pub guests: Vec<&'static str>,
     /// Environment for the process.
     pub env: Vec<(String, String)>,
+    /// The IP address its admin port is opened on; reached by loopback.
+    pub listen: &'static str,
 }
 
 impl Setup {
     /// A setup without plugins.
     pub fn new(config: impl Into<String>) -> Self {
-        Self { config: config.into(), guests: Vec::new(), env: Vec::new() }
+        Self { config: config.into(), guests: Vec::new(), env: Vec::new(), listen: "127.0.0.1" }
     }
 
     /// With a guest in the plugins folder.
@@ -47,7 +50,7 @@ impl Setup {
         let folder = std::env::temp_dir().join(unique("haulier"));
         std::fs::create_dir_all(folder.join("plugins")).expect("a folder");
         let admin = free_port();
-        let config = format!("{}\n[admin]\nlisten = \"127.0.0.1:{admin}\"\n", self.config);
+        let config = format!("{}\n[admin]\nlisten = \"{}:{admin}\"\n", self.config, self.listen);
         std::fs::write(folder.join("haulier.toml"), config).expect("a config");
         for guest in &self.guests {
             std::fs::copy(
@@ -65,15 +68,7 @@ impl Setup {
     /// When it cannot be started.
     pub fn command(&self, words: &[&str]) -> (Option<i32>, String) {
         let (folder, _) = self.folder();
-        let output = Command::new(build::haulier())
-            .args(words)
-            .current_dir(&folder)
-            .envs(self.env.iter().cloned())
-            .output()
-            .expect("haulier starts");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned()
-            + &String::from_utf8_lossy(&output.stderr);
-        (output.status.code(), text)
+        to_its_end(words, &folder, &self.env)
     }
 
     /// Migrates the sources.
@@ -101,11 +96,32 @@ impl Setup {
             .stderr(log)
             .spawn()
             .expect("haulier starts");
-        Haulier { child, folder, admin }
+        Haulier { child, folder, env: self.env.clone(), admin }
     }
 }
 
+/// Runs a command there to its end; its exit code and all it printed.
+fn to_its_end(words: &[&str], folder: &Path, env: &[(String, String)]) -> (Option<i32>, String) {
+    let output = Command::new(build::haulier())
+        .args(words)
+        .current_dir(folder)
+        .envs(env.iter().cloned())
+        .output()
+        .expect("haulier starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    (output.status.code(), text)
+}
+
 impl Haulier {
+    /// Runs a command of the binary with the settings of this process.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn command(&self, words: &[&str]) -> (Option<i32>, String) {
+        to_its_end(words, &self.folder, &self.env)
+    }
+
     /// All it has printed.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()

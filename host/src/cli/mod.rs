@@ -5,6 +5,7 @@
 
 mod check;
 mod demo;
+mod health;
 mod migrate;
 mod run;
 
@@ -20,6 +21,7 @@ use crate::store::PayloadType;
 
 pub use self::check::{check, check_config};
 pub use self::demo::demo;
+pub use self::health::health;
 pub use self::migrate::migrate;
 pub use self::run::run;
 
@@ -46,6 +48,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Show the main job on a shop's orders, and whether anything was lost; needs no settings
     Demo(DemoArgs),
+    /// Ask the relay that runs with these settings whether it is ready
+    Health(HealthArgs),
 }
 
 /// What `migrate` is told.
@@ -99,6 +103,14 @@ fn events(text: &str) -> Result<usize, String> {
     }
 }
 
+/// What `health` is told.
+#[derive(Debug, Clone, PartialEq, Eq, Arguments)]
+pub struct HealthArgs {
+    /// Ask only whether its loops are alive, whatever database and broker do
+    #[arg(long)]
+    pub live: bool,
+}
+
 impl ValueEnum for PayloadType {
     fn value_variants<'a>() -> &'a [Self] {
         const VARIANTS: [PayloadType; 4] =
@@ -122,7 +134,7 @@ pub enum Exit {
     Failure = 1,
     /// The command line cannot be read; clap exits with this itself.
     Usage = 2,
-    /// A database, a broker or a file that is needed is not there.
+    /// A database, a broker, a file or a running relay that is needed is not there or not well.
     Unavailable = 69,
     /// The settings are wrong; starting again does not help.
     Config = 78,
@@ -208,6 +220,8 @@ mod tests {
         assert_eq!(args.command, Command::Migrate(migrate));
         let args = parse("haulier check --offline").unwrap();
         assert_eq!(args.command, Command::Check(CheckArgs { offline: true }));
+        let args = parse("haulier health --live").unwrap();
+        assert_eq!(args.command, Command::Health(HealthArgs { live: true }));
         for wrong in ["haulier", "haulier fly", "haulier migrate --payload-type xml"] {
             let error = parse(wrong).unwrap_err();
             assert_eq!(error.exit_code(), i32::from(Exit::Usage as u8), "{wrong}");
