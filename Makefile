@@ -7,10 +7,14 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 CARGO ?= cargo
 
-.PHONY: help tools build release plugins test test-unit lint fmt up down clean
+.PHONY: help demo tools build release plugins test test-unit lint fmt up down clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: tools ## Show the main job, checked, on an SQLite file and a Kafka in the process
+	cd plugins && env -u CARGO_TARGET_DIR $(CARGO) build --locked --release -p order-events
+	@$(CARGO) run --locked -p haulier -- demo
 
 tools: ## Make sure that what the build needs is there
 	@tests/tools

@@ -71,9 +71,11 @@ async fn the_same_on_real_services_leaves_nothing_behind() {
     let _turn = turn().await;
     let database = Database::fresh().await;
     let address = kafka::address();
+    let before = kafka::names();
     let own_topics = || {
-        let names = kafka::names();
-        names.into_iter().filter(|name| name.starts_with("haulier-demo-")).collect::<Vec<_>>()
+        let names = kafka::names().into_iter();
+        let fresh = names.filter(|name| name.starts_with("haulier-demo-") && !before.contains(name));
+        fresh.collect::<Vec<_>>()
     };
     let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'haulier_demo%'";
     let words = ["--events", "500", "--postgres", &database.url, "--kafka", &address];
