@@ -68,6 +68,20 @@ pub fn load(
     assemble(document, environment)
 }
 
+/// Checks a text that would be the file at `file`, with these variables.
+///
+/// # Errors
+/// As [`load`].
+pub fn check_text(
+    text: &str,
+    file: &Path,
+    environment: BTreeMap<String, String>,
+) -> Result<Config, Problems> {
+    let name = file.display().to_string();
+    let folder = file.parent().unwrap_or(Path::new(""));
+    assemble(Some(Document { name: &name, folder, text }), environment)
+}
+
 fn assemble(
     document: Option<Document<'_>>,
     environment: BTreeMap<String, String>,
