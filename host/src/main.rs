@@ -37,5 +37,6 @@ async fn obey(args: &Args) -> Result<anyhow::Result<Exit>, Exit> {
         Command::Check(check) => cli::check(&config()?, check).await,
         Command::Health(health) => cli::health(&config()?, health).await,
         Command::Demo(demo) => cli::demo(demo).await,
+        Command::Reference => cli::reference(),
     })
 }

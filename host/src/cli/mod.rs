@@ -8,6 +8,7 @@ mod demo;
 mod health;
 mod init;
 mod migrate;
+mod reference;
 mod run;
 
 use std::io::{self, Write};
@@ -25,6 +26,7 @@ pub use self::demo::demo;
 pub use self::health::health;
 pub use self::init::{Broker, Findings, Url, init, settings_text};
 pub use self::migrate::migrate;
+pub use self::reference::reference;
 pub use self::run::run;
 
 /// Haulier carries events from an application's outbox table to a broker.
@@ -48,6 +50,8 @@ pub enum Command {
     Run,
     /// Make or update the tables of the sources
     Migrate(MigrateArgs),
+    /// Print what every key of the settings means, as Markdown
+    Reference,
     /// Check the settings, and that what they name can be reached
     Check(CheckArgs),
     /// Show the main job on a shop's orders, and whether anything was lost; needs no settings

@@ -7,6 +7,7 @@ mod admin;
 mod lanes;
 mod load;
 mod plugins;
+mod reference;
 mod routes;
 mod sinks;
 mod sources;
@@ -19,6 +20,7 @@ pub use self::admin::{AdminSettings, LogSettings, RelaySettings};
 pub use self::lanes::{DEFAULT_LANE, LaneSettings};
 pub use self::load::{DEFAULT_FILE, check_text, load};
 pub use self::plugins::{PluginHostSettings, PluginSettings};
+pub use self::reference::reference;
 pub use self::sinks::{KafkaSettings, SinkKind, SinkSettings};
 pub use self::sources::{Pooler, Retention, SourceSettings};
 
