@@ -373,7 +373,7 @@ grace = 20
 "#;
         let found = problems(text);
         let expected = [
-            "2:7: sources.orders.url: is a MySQL or MariaDB URL; only PostgreSQL works",
+            "2:7: sources.orders.url: is a MySQL or MariaDB URL, which cannot be a source",
             "3:1: sources.orders.tabel: unknown key; did you mean 'table'?",
             "4:10: sources.orders.shards: must be from 1 to 4096",
             "5:13: sources.orders.retention: only has a meaning with settle = \"mark\"",

@@ -112,7 +112,7 @@ impl SourceSettings {
         section.document(INTRO, &MEANINGS);
         let url = section.required_secret("url", URL_EXAMPLE);
         let table = section.string_or("table", DEFAULT_TABLE);
-        let database = url.as_ref().and_then(|url| check_names(section, url.expose(), &table));
+        let database = check_names(section, url.as_ref().map(Secret::expose), &table);
         let settle = section.choice(
             "settle",
             &[("delete", Settle::Delete), ("mark", Settle::Mark)],
@@ -148,21 +148,22 @@ impl SourceSettings {
 }
 
 /// Checks the URL and the table's name for the database that the URL is for.
-fn check_names(section: &Section<'_>, url: &str, table: &str) -> Option<Database> {
-    let database = match Database::of(url) {
-        Ok(database) => database,
-        Err(message) => {
-            section.error("url", message);
-            return None;
-        }
+fn check_names(section: &Section<'_>, url: Option<&str>, table: &str) -> Option<Database> {
+    let database = url.and_then(|url| {
+        let known = Database::of(url).and_then(|database| {
+            database.check_url(url)?;
+            Ok(database)
+        });
+        known.map_err(|message| section.error("url", message)).ok()
+    });
+    let checked = match database {
+        Some(database) => database.check_table_name(table),
+        None => Database::check_any_table_name(table),
     };
-    if let Err(message) = database.check_url(url) {
-        section.error("url", message);
-    }
-    if let Err(message) = database.check_table_name(table) {
+    if let Err(message) = checked {
         section.error("table", message);
     }
-    Some(database)
+    database
 }
 
 fn read_retention(section: &Section<'_>, settle: Settle) -> Option<Retention> {

@@ -58,6 +58,14 @@ impl Database {
         }
     }
 
+    /// Whether `table` is a name that the tables of some database can have.
+    ///
+    /// # Errors
+    /// A text that says what is wrong with it.
+    pub fn check_any_table_name(table: &str) -> Result<(), String> {
+        TableName::parse(table).map(|_| ())
+    }
+
     /// Whether `table` is a name that this database's tables can have.
     ///
     /// # Errors
