@@ -55,12 +55,12 @@ fn sources(text: &mut String, findings: &Findings, plan: &Plan) -> fmt::Result {
         writeln!(
             text,
             "# Found, but left out: table {table}, registered as source '{name}', a name that is taken or\n\
-             # cannot be used here. It needs a settings file of its own, or another name."
+             # cannot be used here. It needs a settings file of its own, or another name.\n"
         )?;
     }
     for other in &findings.survey.others {
         let (table, columns) = (shown(&other.table), listed(&other.columns));
-        writeln!(text, "# Found, but of another layout; not supported yet: {table} ({columns})")?;
+        writeln!(text, "# Found, but of another layout; not supported yet: {table} ({columns})\n")?;
     }
     Ok(())
 }
@@ -182,10 +182,7 @@ fn one_route(text: &mut String, route: &Route) -> fmt::Result {
     writeln!(text, "# {} waiting: {}", route.rows, listed(&route.types))?;
     if route.overruled > 0 {
         let count = route.overruled;
-        writeln!(
-            text,
-            "# {count} of them name a topic in their rows, which this route overrules."
-        )?;
+        writeln!(text, "# Rows among them that name a topic, which this route overrules: {count}")?;
     }
     text.push_str("[[routes]]\n");
     match route.patterns.as_slice() {
