@@ -15,7 +15,7 @@ fn main() -> ExitCode {
         .build()
         .map_err(anyhow::Error::from)
         .and_then(|runtime| {
-            let done = runtime.block_on(run(&args));
+            let done = runtime.block_on(obey(&args)).unwrap_or_else(Ok);
             // A thread that is stuck in the broker's client must not keep the process.
             runtime.shutdown_background();
             done
@@ -27,19 +27,16 @@ fn main() -> ExitCode {
     .into()
 }
 
-async fn run(args: &Args) -> anyhow::Result<Exit> {
-    if let Command::Demo(demo) = &args.command {
-        return cli::demo(demo).await;
-    }
-    let config = match cli::load_config(args.config.as_deref()) {
-        Ok(config) => config,
-        Err(exit) => return Ok(exit),
-    };
-    match &args.command {
-        Command::Run => cli::run(&config).await,
-        Command::Migrate(migrate) => cli::migrate(config, migrate).await,
-        Command::Check(check) => cli::check(&config, check).await,
-        Command::Health(health) => cli::health(&config, health).await,
+/// Runs the command; an `Err` is the end of one whose settings are wrong.
+async fn obey(args: &Args) -> Result<anyhow::Result<Exit>, Exit> {
+    let config = || cli::load_config(args.config.as_deref());
+    Ok(match &args.command {
+        Command::Init(init) => cli::init(args.config.as_deref(), init).await,
+        Command::Run => cli::run(&config()?).await,
+        Command::Migrate(migrate) => cli::migrate(config()?, migrate).await,
+        Command::Check(check) => cli::check(&config()?, check).await,
+        Command::Health(health) => cli::health(&config()?, health).await,
         Command::Demo(demo) => cli::demo(demo).await,
-    }
+        Command::Reference => cli::reference(),
+    })
 }

@@ -8,6 +8,7 @@ mod crash;
 mod demo;
 mod examples;
 mod health;
+mod init;
 mod isolation;
 mod order;
 mod outage;

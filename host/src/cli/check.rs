@@ -83,7 +83,8 @@ pub async fn check(config: &Config, args: &CheckArgs) -> anyhow::Result<Exit> {
     Ok(if troubles == 0 { Exit::Success } else { Exit::Unavailable })
 }
 
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+/// An error with its causes, in one line.
+pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

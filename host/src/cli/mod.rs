@@ -6,7 +6,9 @@
 mod check;
 mod demo;
 mod health;
+mod init;
 mod migrate;
+mod reference;
 mod run;
 
 use std::io::{self, Write};
@@ -16,13 +18,15 @@ use std::process::ExitCode;
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 
 use crate::config::{self, Config};
-use crate::settings::Problems;
+use crate::settings::{Problems, Secret};
 use crate::store::PayloadType;
 
 pub use self::check::{check, check_config};
 pub use self::demo::demo;
 pub use self::health::health;
+pub use self::init::{Broker, Findings, Url, init, settings_text};
 pub use self::migrate::migrate;
+pub use self::reference::reference;
 pub use self::run::run;
 
 /// Haulier carries events from an application's outbox table to a broker.
@@ -40,16 +44,46 @@ pub struct Args {
 /// The commands.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum Command {
+    /// Write settings for a database and a broker, from what is found there
+    Init(InitArgs),
     /// Carry events until told to stop
     Run,
     /// Make or update the tables of the sources
     Migrate(MigrateArgs),
+    /// Print what every key of the settings means, as Markdown
+    Reference,
     /// Check the settings, and that what they name can be reached
     Check(CheckArgs),
     /// Show the main job on a shop's orders, and whether anything was lost; needs no settings
     Demo(DemoArgs),
     /// Ask the relay that runs with these settings whether it is ready
     Health(HealthArgs),
+}
+
+/// What `init` is told.
+#[derive(Debug, Clone, PartialEq, Eq, Arguments)]
+pub struct InitArgs {
+    /// The database, postgres://… or sqlite:path; it is only read. A PostgreSQL URL is not written
+    /// into the file, which refers to the variable in its place
+    #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true, value_parser = secret)]
+    pub database: Secret,
+    /// The broker; its topics are only listed. Without it, records go to standard output
+    #[arg(long, value_name = "HOST:PORT,…")]
+    pub kafka: Option<String>,
+    /// The file to write; the one that --config names, or haulier.toml, if left out
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Replace the file if it is there
+    #[arg(long)]
+    pub force: bool,
+    /// Print the settings in place of writing a file
+    #[arg(long, conflicts_with_all = ["output", "force"])]
+    pub stdout: bool,
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "clap wants a parser that can fail")]
+fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
+    Ok(Secret::new(text))
 }
 
 /// What `migrate` is told.
@@ -222,6 +256,14 @@ mod tests {
         assert_eq!(args.command, Command::Check(CheckArgs { offline: true }));
         let args = parse("haulier health --live").unwrap();
         assert_eq!(args.command, Command::Health(HealthArgs { live: true }));
+        let Command::Init(init) =
+            parse("haulier init --database sqlite:MARKER.db --kafka a:1,b:2").unwrap().command
+        else {
+            panic!("not init");
+        };
+        assert_eq!(init.database.expose(), "sqlite:MARKER.db");
+        assert_eq!(init.kafka.as_deref(), Some("a:1,b:2"));
+        assert!(!format!("{init:?}").contains("MARKER"));
         for wrong in ["haulier", "haulier fly", "haulier migrate --payload-type xml"] {
             let error = parse(wrong).unwrap_err();
             assert_eq!(error.exit_code(), i32::from(Exit::Usage as u8), "{wrong}");

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::settings::{Section, closest};
+use crate::settings::{Meaning, Section, closest};
 use crate::telemetry::{LogFormat, check_level};
 
 /// Only this machine may look, on a port next to the other exporters'.
@@ -26,6 +26,25 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// The name goes into a column and into log lines.
 const MAX_INSTANCE_CHARS: usize = 128;
+
+const ADMIN_INTRO: &str = "Health and metrics over HTTP.";
+const ADMIN_MEANINGS: [Meaning; 2] = [
+    Meaning::new("listen", "IP address and port, or `\"off\"`; it has no authentication"),
+    Meaning::new("ready_stall", "due work without progress for so long is not ready"),
+];
+
+const LOG_INTRO: &str = "The log, on standard error.";
+const LOG_MEANINGS: [Meaning; 2] = [
+    Meaning::new("level", "a level, or directives such as `info,haulier::relay=debug`"),
+    Meaning::new("format", "lines for people, or one JSON object per record"),
+];
+
+const RELAY_INTRO: &str = "The process.";
+const RELAY_MEANINGS: [Meaning; 2] = [
+    Meaning::new("instance", "who holds a lease, for people to read")
+        .usually("host name and process id"),
+    Meaning::new("grace", "how long shutdown waits for what is in flight"),
+];
 
 /// The admin port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,11 +75,11 @@ pub struct RelaySettings {
 
 impl AdminSettings {
     pub(super) fn read(section: &Section<'_>) -> Self {
-        let listen = section.string("listen");
-        let listen = match listen.as_deref().map(str::trim) {
-            None => Some(DEFAULT_LISTEN),
-            Some(LISTEN_OFF) => None,
-            Some(address) => address.parse().ok().or_else(|| {
+        section.document(ADMIN_INTRO, &ADMIN_MEANINGS);
+        let listen = section.string_or("listen", &DEFAULT_LISTEN.to_string());
+        let listen = match listen.trim() {
+            LISTEN_OFF => None,
+            address => address.parse().ok().or_else(|| {
                 let message = format!(
                     "must be an IP address and a port such as \"{DEFAULT_LISTEN}\" or \
                      \"[::1]:9464\", or \"{LISTEN_OFF}\""
@@ -76,7 +95,8 @@ impl AdminSettings {
 
 impl LogSettings {
     pub(super) fn read(section: &Section<'_>) -> Self {
-        let level = section.string("level").unwrap_or_else(|| DEFAULT_LEVEL.to_owned());
+        section.document(LOG_INTRO, &LOG_MEANINGS);
+        let level = section.string_or("level", DEFAULT_LEVEL);
         if let Err(message) = check_level(&level) {
             section.error_suggesting("level", message, closest(&level, LEVELS));
         }
@@ -87,6 +107,7 @@ impl LogSettings {
 
 impl RelaySettings {
     pub(super) fn read(section: &Section<'_>) -> Self {
+        section.document(RELAY_INTRO, &RELAY_MEANINGS);
         let instance = section.string("instance").unwrap_or_else(|| {
             let host = section.variable("HOSTNAME").map(str::to_owned).or_else(host_name);
             let host = host.unwrap_or_else(|| "haulier".to_owned());

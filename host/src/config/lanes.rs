@@ -10,7 +10,7 @@ use super::SinkSettings;
 use crate::event::Ordering;
 use crate::relay::LaneConfig;
 use crate::retry::{OnFailed, RetryPolicy};
-use crate::settings::{Section, closest, show_duration};
+use crate::settings::{Meaning, Section, closest, show_duration};
 use crate::sink::PublishMode;
 
 /// The lane of rows whose INSERT names none, and the only one where the settings name none.
@@ -29,6 +29,38 @@ const POLL_INTERVAL: RangeInclusive<Duration> =
 const MAX_ATTEMPTS: RangeInclusive<u32> = 1..=1_000_000;
 const BACKOFF: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(30 * 86_400);
+
+const INTRO: &str =
+    "Paths that do not disturb each other. Without any there is one, `default`, with all defaults.";
+
+/// What the keys mean, for the reference.
+const MEANINGS: [Meaning; 13] = [
+    Meaning::new("sources", "whose rows of this lane it carries").usually("all sources"),
+    Meaning::new("sink", "where it publishes to").usually("the only one"),
+    Meaning::new(
+        "ordering",
+        "order per key, none, or one order of all events; the last two need another `migrate`",
+    ),
+    Meaning::new(
+        "publish",
+        "whether many records of a key may be under way, or one that must be acknowledged first",
+    ),
+    Meaning::new("batch_rows", "most events of a batch"),
+    Meaning::new("batch_bytes", "most payload bytes of a batch; a larger event comes alone"),
+    Meaning::new("in_flight", "most batches of this lane at once"),
+    Meaning::new(
+        "lease",
+        "how long a claim lasts without renewal; at least twice the `publish_timeout`",
+    ),
+    Meaning::new("poll_interval", "longest pause of an idle lane"),
+    Meaning::new("max_attempts", "attempts of an event that fails by itself"),
+    Meaning::new("first_backoff", "pause after the first failure; doubles with each attempt"),
+    Meaning::new("max_backoff", "longest pause between two attempts"),
+    Meaning::new(
+        "on_failed",
+        "after the last attempt: set the event aside, or hold its key until someone decides",
+    ),
+];
 
 /// One lane.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,6 +94,7 @@ impl LaneSettings {
         section: &Section<'_>,
         around: &Surroundings<'_>,
     ) -> Option<Self> {
+        section.document(INTRO, &MEANINGS);
         let modes =
             [("pipelined", PublishMode::Pipelined), ("per_key_sync", PublishMode::PerKeySync)];
         let sources = read_sources(section, around.source_names);

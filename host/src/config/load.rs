@@ -68,6 +68,20 @@ pub fn load(
     assemble(document, environment)
 }
 
+/// Checks a text that would be the file at `file`, with these variables.
+///
+/// # Errors
+/// As [`load`].
+pub fn check_text(
+    text: &str,
+    file: &Path,
+    environment: BTreeMap<String, String>,
+) -> Result<Config, Problems> {
+    let name = file.display().to_string();
+    let folder = file.parent().unwrap_or(Path::new(""));
+    assemble(Some(Document { name: &name, folder, text }), environment)
+}
+
 fn assemble(
     document: Option<Document<'_>>,
     environment: BTreeMap<String, String>,
@@ -359,7 +373,7 @@ grace = 20
 "#;
         let found = problems(text);
         let expected = [
-            "2:7: sources.orders.url: is a MySQL or MariaDB URL; only PostgreSQL works",
+            "2:7: sources.orders.url: is a MySQL or MariaDB URL, which cannot be a source",
             "3:1: sources.orders.tabel: unknown key; did you mean 'table'?",
             "4:10: sources.orders.shards: must be from 1 to 4096",
             "5:13: sources.orders.retention: only has a meaning with settle = \"mark\"",

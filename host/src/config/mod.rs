@@ -7,6 +7,7 @@ mod admin;
 mod lanes;
 mod load;
 mod plugins;
+mod reference;
 mod routes;
 mod sinks;
 mod sources;
@@ -17,8 +18,9 @@ use crate::settings::{Problems, Section};
 
 pub use self::admin::{AdminSettings, LogSettings, RelaySettings};
 pub use self::lanes::{DEFAULT_LANE, LaneSettings};
-pub use self::load::{DEFAULT_FILE, load};
+pub use self::load::{DEFAULT_FILE, check_text, load};
 pub use self::plugins::{PluginHostSettings, PluginSettings};
+pub use self::reference::reference;
 pub use self::sinks::{KafkaSettings, SinkKind, SinkSettings};
 pub use self::sources::{Pooler, Retention, SourceSettings};
 
@@ -190,10 +192,15 @@ fn warn_of_idle_rows(root: &Section<'_>, lanes: &[LaneSettings], source_names: &
     }
 }
 
-/// Names go into rows, metric labels and messages.
-fn check_name(section: &Section<'_>, what: &str, name: &str) {
+/// Whether a source, lane, sink or plugin can have this name: names go into rows, metric labels and
+/// messages.
+pub fn is_name(name: &str) -> bool {
     let legal = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
-    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(legal) {
+    !name.is_empty() && name.len() <= MAX_NAME_BYTES && name.chars().all(legal)
+}
+
+fn check_name(section: &Section<'_>, what: &str, name: &str) {
+    if !is_name(name) {
         section.whole_error(format!(
             "a {what}'s name has 1 to {MAX_NAME_BYTES} letters, digits, '.', '_' or '-'"
         ));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::plugin::Limits;
-use crate::settings::{Secret, Section};
+use crate::settings::{Meaning, Secret, Section};
 
 /// Next to the settings file.
 const DEFAULT_FOLDER: &str = "plugins";
@@ -24,6 +24,35 @@ const OUTPUT_FACTOR: RangeInclusive<usize> = 1..=1_000;
 const LOG_LINE: RangeInclusive<usize> = 16..=MIB;
 const LOG_LINES: RangeInclusive<u32> = 0..=100_000;
 const OUTPUT_BASE: RangeInclusive<usize> = 1024..=1024 * MIB;
+
+const HOST_INTRO: &str = "What plugins share.";
+
+/// What the keys mean, for the reference.
+const HOST_MEANINGS: [Meaning; 2] = [
+    Meaning::new("folder", "every `*.wasm` file in it is loaded; relative to this file"),
+    Meaning::new("workers", "plugin calls at once").usually("one per core"),
+];
+
+const INTRO: &str =
+    "One section per plugin, all optional: a plugin without one runs with the defaults.";
+
+/// What the keys mean, for the reference.
+const MEANINGS: [Meaning; 11] = [
+    Meaning::new("settings", "handed to the plugin as JSON; treated as secret").usually("`{}`"),
+    Meaning::new("memory", "most memory of one instance"),
+    Meaning::new("event_deadline", "a call may compute for this long per event it is given …"),
+    Meaning::new(
+        "batch_deadline",
+        "… but at least this long; a single event gets the larger of both",
+    ),
+    Meaning::new("configure_deadline", "for the calls `describe` and `configure`"),
+    Meaning::new("file_size", "largest component file"),
+    Meaning::new("fan_out", "most records of one event"),
+    Meaning::new("output_factor", "a batch may return this many times its own bytes …"),
+    Meaning::new("output_base", "… plus this"),
+    Meaning::new("log_line", "longer lines are cut"),
+    Meaning::new("log_lines", "lines per batch; the rest is counted"),
+];
 
 /// What every plugin shares.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,11 +76,12 @@ pub struct PluginSettings {
 
 impl PluginHostSettings {
     pub(super) fn read(section: &Section<'_>) -> Self {
-        let folder = section.string("folder");
+        section.document(HOST_INTRO, &HOST_MEANINGS);
+        let folder = section.string_or("folder", DEFAULT_FOLDER);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let default = cores.clamp(*WORKERS.start(), *WORKERS.end());
         Self {
-            folder: section.resolve(folder.as_deref().unwrap_or(DEFAULT_FOLDER)),
+            folder: section.resolve(&folder),
             workers: section.integer("workers", WORKERS, default),
         }
     }
@@ -59,6 +89,7 @@ impl PluginHostSettings {
 
 impl PluginSettings {
     pub(super) fn read(name: &str, section: &Section<'_>) -> Self {
+        section.document(INTRO, &MEANINGS);
         let settings = section.json("settings");
         Self {
             name: name.into(),

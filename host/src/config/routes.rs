@@ -4,13 +4,33 @@
 
 use crate::event::Header;
 use crate::routing::{Field, KeyRule, Pattern, Route, Routes, TopicTemplate};
-use crate::settings::{Section, closest};
+use crate::settings::{Meaning, Section, closest};
 
 /// Longest topic name a broker takes.
 const MAX_TOPIC_BYTES: usize = 249;
 
 /// The key rule for a NULL key.
 const NULL_KEY: &str = "null";
+
+const INTRO: &str = "The first that matches an event's type decides. Each needs a plugin, a topic, a key or headers.";
+
+/// What the keys mean, for the reference.
+const MEANINGS: [Meaning; 5] = [
+    Meaning::new("event_type", "a pattern or several; `*` stands for any characters"),
+    Meaning::new("plugin", "the plugin that decides on these events"),
+    Meaning::new(
+        "topic",
+        "may hold `{event_type}`, `{aggregate_type}`, `{aggregate_id}`, `{partition_key}`, `{topic}`, \
+         `{source}` and `{lane}`",
+    )
+    .usually("the row's own"),
+    Meaning::new(
+        "key",
+        "the record key: the name of such a field, a JSON pointer into the payload, or `\"null\"`",
+    )
+    .usually("the ordering key"),
+    Meaning::new("headers", "constant headers, added to the others"),
+];
 
 /// Reads all routes and ends their sections.
 pub(super) fn read(sections: Vec<Section<'_>>) -> Routes {
@@ -25,6 +45,7 @@ pub(super) fn read(sections: Vec<Section<'_>>) -> Routes {
 }
 
 fn read_route(section: &Section<'_>) -> Route {
+    section.document(INTRO, &MEANINGS);
     if !section.has("event_type") {
         section.missing("event_type", "write event_type = \"order.*\"");
     }

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::settings::{Secret, Section};
+use crate::settings::{Meaning, Secret, Section};
 use crate::sink::{PublishMode, kafka};
 
 /// Long enough for a leader election, short enough for a lease.
@@ -19,6 +19,24 @@ const PUBLISH_TIMEOUT: RangeInclusive<Duration> =
 const DEFAULT_MAX_RECORD_BYTES: usize = 1_000_000;
 /// The most a broker can be configured to take is an `i32`; the client stops at 10⁹.
 const MAX_RECORD_BYTES: RangeInclusive<usize> = 1_000..=1_000_000_000;
+
+const INTRO: &str = "Where they go: one section per broker.";
+
+/// What the keys mean, for the reference.
+const MEANINGS: [Meaning; 5] = [
+    Meaning::new("type", "`\"stdout\"` prints records as lines of JSON and takes no further key"),
+    Meaning::new("bootstrap_servers", "`host:port` of one or more brokers"),
+    Meaning::new(
+        "publish_timeout",
+        "how long the broker may take to acknowledge a record; a lane's `lease` is at least twice that",
+    ),
+    Meaning::new("max_record_bytes", "with key and headers; the broker must take as much"),
+    Meaning::new(
+        "librdkafka",
+        "any option of librdkafka, such as `\"security.protocol\"`; those that order or \
+         acknowledgement rest on are refused, with the reason",
+    ),
+];
 
 /// One sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +86,7 @@ impl SinkSettings {
 
     /// Reads one sink and ends its section.
     pub(super) fn read(name: &str, section: Section<'_>) -> Option<Self> {
+        section.document(INTRO, &MEANINGS);
         if !section.has("type") {
             section.missing("type", "write type = \"kafka\" or type = \"stdout\"");
         }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::settings::{Secret, Section};
+use crate::settings::{Meaning, Secret, Section};
 use crate::store::{Database, PayloadType, Settle};
 
 /// The name in every example.
@@ -34,6 +34,30 @@ const RETENTION_BATCH: RangeInclusive<usize> = 1..=100_000;
 const DAY: u64 = 86_400;
 
 const URL_EXAMPLE: &str = "{ env = \"DATABASE_URL\" }";
+
+const INTRO: &str = "Where events come from: one section per outbox table.";
+
+/// What the keys mean, for the reference.
+const MEANINGS: [Meaning; 10] = [
+    Meaning::new(
+        "url",
+        "`postgres://user:password@host:5432/database`, with \
+         `?sslmode=verify-full&sslrootcert=/path/ca.pem` for TLS, or `sqlite:path/to/file.db`",
+    ),
+    Meaning::new("table", "by the rules of SQL: `outbox`, `app.outbox`, `'\"App\".\"Outbox\"'`"),
+    Meaning::new("shards", "per lane; fixed by the first migrate"),
+    Meaning::new(
+        "payload_type",
+        "type of the payload column, used when migrate makes the table; no `jsonb` with SQLite",
+    ),
+    Meaning::new("settle", "whether published rows are deleted or marked PUBLISHED"),
+    Meaning::new("retention", "with `\"mark\"` only: how long marked rows stay")
+        .usually("for ever"),
+    Meaning::new("retention_interval", "with retention only: pause between two passes"),
+    Meaning::new("retention_batch", "with retention only: most rows of one DELETE"),
+    Meaning::new("pooler", "`\"transaction\"` behind a pooler in transaction mode"),
+    Meaning::new("max_connections", "most connections at once"),
+];
 
 /// What stands between the relay and the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -85,9 +109,10 @@ pub struct SourceSettings {
 impl SourceSettings {
     /// Reads one source; `None` where nothing sensible can be made of it.
     pub(super) fn read(name: &str, section: &Section<'_>) -> Option<Self> {
+        section.document(INTRO, &MEANINGS);
         let url = section.required_secret("url", URL_EXAMPLE);
-        let table = section.string("table").unwrap_or_else(|| DEFAULT_TABLE.to_owned());
-        let database = url.as_ref().and_then(|url| check_names(section, url.expose(), &table));
+        let table = section.string_or("table", DEFAULT_TABLE);
+        let database = check_names(section, url.as_ref().map(Secret::expose), &table);
         let settle = section.choice(
             "settle",
             &[("delete", Settle::Delete), ("mark", Settle::Mark)],
@@ -123,21 +148,22 @@ impl SourceSettings {
 }
 
 /// Checks the URL and the table's name for the database that the URL is for.
-fn check_names(section: &Section<'_>, url: &str, table: &str) -> Option<Database> {
-    let database = match Database::of(url) {
-        Ok(database) => database,
-        Err(message) => {
-            section.error("url", message);
-            return None;
-        }
+fn check_names(section: &Section<'_>, url: Option<&str>, table: &str) -> Option<Database> {
+    let database = url.and_then(|url| {
+        let known = Database::of(url).and_then(|database| {
+            database.check_url(url)?;
+            Ok(database)
+        });
+        known.map_err(|message| section.error("url", message)).ok()
+    });
+    let checked = match database {
+        Some(database) => database.check_table_name(table),
+        None => Database::check_any_table_name(table),
     };
-    if let Err(message) = database.check_url(url) {
-        section.error("url", message);
-    }
-    if let Err(message) = database.check_table_name(table) {
+    if let Err(message) = checked {
         section.error("table", message);
     }
-    Some(database)
+    database
 }
 
 fn read_retention(section: &Section<'_>, settle: Settle) -> Option<Retention> {

@@ -5,6 +5,7 @@
 //! default, so that one look shows all mistakes; [`Settings::into_problems`] has them in the end.
 //! Nothing here knows a single setting, and nothing here prints a secret's value.
 
+mod describe;
 mod overrides;
 mod problem;
 mod secret;
@@ -19,6 +20,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use self::describe::{DescribedKey, Description, Meaning, Unset};
 pub use self::problem::{Place, Problem, Problems, Severity};
 pub use self::secret::Secret;
 pub use self::section::Section;
@@ -52,6 +54,8 @@ struct Context {
     problems: RefCell<Vec<Problem>>,
     /// The lines that cannot be trusted, if the file is not valid TOML.
     damage: Option<RangeInclusive<usize>>,
+    /// Where keys are described, if that is all that is wanted.
+    notes: Option<describe::Notes>,
 }
 
 impl Settings {
@@ -78,6 +82,7 @@ impl Settings {
             environment,
             problems: RefCell::new(problems),
             damage,
+            notes: None,
         };
         Self { root, context }
     }

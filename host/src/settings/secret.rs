@@ -54,6 +54,7 @@ impl fmt::Display for Secret {
 impl Section<'_> {
     /// A secret: a text, or where it is kept.
     pub fn secret(&self, key: &str) -> Option<Secret> {
+        self.describe(key, || "secret".to_owned(), || None);
         let node = self.look(key)?;
         self.note_if_wrong(key, node, self.read_secret(node))
     }
@@ -69,6 +70,11 @@ impl Section<'_> {
     /// A table of options for somebody else's software: any name, with a text, number, truth value
     /// or secret. Names with dots may be written as nested tables. All are treated as secrets.
     pub fn options(&self, key: &str) -> BTreeMap<String, Secret> {
+        self.describe(
+            key,
+            || "table of texts, numbers, truth values and secrets".to_owned(),
+            || None,
+        );
         let section = self.section(key);
         let mut found = BTreeMap::new();
         section.collect_options("", &mut found);

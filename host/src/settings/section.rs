@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use super::describe::{ANY_NAME, Notes};
 use super::problem::{Place, Problem, closest};
 use super::tree::{Entry, Node, Table, Value};
 use super::{Context, Settings};
@@ -67,6 +68,10 @@ impl<'a> Section<'a> {
     /// The tables of `key`, each with its name, in the order in which they were written.
     pub fn tables(&self, key: &str) -> Vec<(String, Section<'a>)> {
         let all = self.section(key);
+        if self.notes().is_some() {
+            let path = all.path_of(ANY_NAME);
+            return vec![(ANY_NAME.to_owned(), Self::new(self.context, path, self.place, None))];
+        }
         let found = all.entries().into_iter().map(|(name, entry)| {
             let path = all.path_of(name);
             (name.to_owned(), self.open(path, &entry.node))
@@ -76,6 +81,10 @@ impl<'a> Section<'a> {
 
     /// The tables of the list `key`.
     pub fn table_list(&self, key: &str) -> Vec<Section<'a>> {
+        if self.notes().is_some() {
+            let path = format!("{}[]", self.path_of(key));
+            return vec![Self::new(self.context, path, self.place, None)];
+        }
         let Some(node) = self.look(key) else {
             return Vec::new();
         };
@@ -148,6 +157,7 @@ impl<'a> Section<'a> {
     /// whether it is there under a misspelt name.
     pub fn missing(&self, key: &str, remedy: impl Into<String>) {
         self.ask(key);
+        self.describe_required(key);
         if self.is_complete() {
             self.missing.borrow_mut().push((key.to_owned(), remedy.into()));
         }
@@ -229,6 +239,15 @@ impl<'a> Section<'a> {
             section.whole_error(format!("expected a table, found {}", node.value.sort()));
         }
         section
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Where keys are described, if that is all that is wanted.
+    pub(super) fn notes(&self) -> Option<&'a Notes> {
+        self.context.notes.as_ref()
     }
 
     fn ask(&self, key: &str) {

@@ -21,12 +21,19 @@ const MAX_SHOWN_CHARS: usize = 60;
 impl Section<'_> {
     /// A text.
     pub fn string(&self, key: &str) -> Option<String> {
+        self.describe(key, || "text".to_owned(), || None);
         let node = self.look(key)?;
         let text = text(node);
         if text.is_none() {
             self.wrong(key, node, "a string");
         }
         text.map(str::to_owned)
+    }
+
+    /// A text, or `default`.
+    pub fn string_or(&self, key: &str, default: &str) -> String {
+        self.describe(key, || "text".to_owned(), || Some(format!("{default:?}")));
+        self.string(key).unwrap_or_else(|| default.to_owned())
     }
 
     /// A text that must be there and not empty; `example` shows one.
@@ -47,6 +54,11 @@ impl Section<'_> {
     where
         T: Copy + PartialOrd + Display + TryFrom<i128>,
     {
+        self.describe(
+            key,
+            || format!("integer, {} to {}", range.start(), range.end()),
+            || Some(default.to_string()),
+        );
         let Some(node) = self.look(key) else {
             return default;
         };
@@ -71,6 +83,7 @@ impl Section<'_> {
 
     /// A truth value.
     pub fn boolean(&self, key: &str, default: bool) -> bool {
+        self.describe(key, || "`true` or `false`".to_owned(), || Some(default.to_string()));
         let Some(node) = self.look(key) else {
             return default;
         };
@@ -96,7 +109,9 @@ impl Section<'_> {
         range: RangeInclusive<Duration>,
         default: Duration,
     ) -> Duration {
-        self.optional_duration(key, range).unwrap_or(default)
+        let found = self.optional_duration(key, range);
+        self.describe_default(key, || format!("\"{}\"", show_duration(default)));
+        found.unwrap_or(default)
     }
 
     /// A duration within `range`, if there is one.
@@ -105,6 +120,12 @@ impl Section<'_> {
         key: &str,
         range: RangeInclusive<Duration>,
     ) -> Option<Duration> {
+        let shown = |end: &Duration| show_duration(*end);
+        self.describe(
+            key,
+            || format!("duration, {} to {}", shown(range.start()), shown(range.end())),
+            || None,
+        );
         let node = self.look(key)?;
         let Some(text) = text(node) else {
             self.wrong(key, node, DURATION_FORM);
@@ -124,6 +145,15 @@ impl Section<'_> {
 
     /// A number of bytes within `range`.
     pub fn size(&self, key: &str, range: RangeInclusive<usize>, default: usize) -> usize {
+        let shown = |bytes: &usize| show_size(u64::try_from(*bytes).unwrap_or(u64::MAX));
+        self.describe(
+            key,
+            || format!("size, {} to {}", shown(range.start()), shown(range.end())),
+            || match shown(&default).strip_suffix(" bytes") {
+                Some(bytes) => Some(bytes.to_owned()),
+                None => Some(format!("\"{}\"", shown(&default))),
+            },
+        );
         let Some(node) = self.look(key) else {
             return default;
         };
@@ -144,7 +174,6 @@ impl Section<'_> {
         match usize::try_from(bytes) {
             Ok(bytes) if range.contains(&bytes) => bytes,
             _ => {
-                let shown = |bytes: &usize| show_size(u64::try_from(*bytes).unwrap_or(u64::MAX));
                 let (low, high) = (shown(range.start()), shown(range.end()));
                 self.error(key, format!("must be from {low} to {high}"));
                 default
@@ -153,14 +182,20 @@ impl Section<'_> {
     }
 
     /// One of a few words.
-    pub fn choice<T: Copy>(&self, key: &str, options: &[(&str, T)], default: T) -> T {
-        self.optional_choice(key, options).unwrap_or(default)
+    pub fn choice<T: Copy + PartialEq>(&self, key: &str, options: &[(&str, T)], default: T) -> T {
+        let found = self.optional_choice(key, options);
+        if let Some((word, _)) = options.iter().find(|(_, option)| *option == default) {
+            self.describe_default(key, || format!("\"{word}\""));
+        }
+        found.unwrap_or(default)
     }
 
     /// One of a few words, if there is one.
     pub fn optional_choice<T: Copy>(&self, key: &str, options: &[(&str, T)]) -> Option<T> {
-        let node = self.look(key)?;
         let words = || options.iter().map(|(word, _)| *word);
+        let form = || words().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", ");
+        self.describe(key, form, || None);
+        let node = self.look(key)?;
         let listed = words().map(|word| format!("\"{word}\"")).collect::<Vec<_>>();
         let listed = listed.join(", ");
         let Some(text) = text(node) else {
@@ -177,6 +212,7 @@ impl Section<'_> {
 
     /// A text or a list of texts; in a variable, texts with commas between them.
     pub fn strings(&self, key: &str) -> Option<Vec<String>> {
+        self.describe(key, || "text or list of texts".to_owned(), || None);
         let node = self.look(key)?;
         let items = match &node.value {
             Value::Text(text) => return Some(vec![text.clone()]),
@@ -202,6 +238,7 @@ impl Section<'_> {
 
     /// A table of texts, in the order in which they were written.
     pub fn string_map(&self, key: &str) -> Vec<(String, String)> {
+        self.describe(key, || "table of texts".to_owned(), || None);
         let section = self.section(key);
         let entries = section.entries().into_iter().filter_map(|(name, _)| {
             let text = section.string(name)?;
@@ -214,6 +251,7 @@ impl Section<'_> {
 
     /// Any value, as JSON. Numbers, booleans, lists and tables in variables are recognised.
     pub fn json(&self, key: &str) -> Option<Json> {
+        self.describe(key, || "any value".to_owned(), || None);
         let node = self.look(key)?;
         let json = json(node);
         if let Err(node) = json {

@@ -47,6 +47,25 @@ impl Database {
         }
     }
 
+    /// `url` with the path of its file, if it has one, made absolute from the current folder.
+    ///
+    /// # Errors
+    /// A text that says what is wrong with it.
+    pub fn anchored(self, url: &str) -> Result<String, String> {
+        match self {
+            Self::Postgres => Ok(url.to_owned()),
+            Self::Sqlite => sqlite::anchored(url),
+        }
+    }
+
+    /// Whether `table` is a name that the tables of some database can have.
+    ///
+    /// # Errors
+    /// A text that says what is wrong with it.
+    pub fn check_any_table_name(table: &str) -> Result<(), String> {
+        TableName::parse(table).map(|_| ())
+    }
+
     /// Whether `table` is a name that this database's tables can have.
     ///
     /// # Errors

@@ -51,6 +51,7 @@ mod options;
 mod plan;
 mod postgres;
 mod sqlite;
+mod survey;
 mod suspicion;
 
 use std::time::Duration;
@@ -64,6 +65,9 @@ pub use self::database::Database;
 pub use self::options::{PayloadType, Settle, StoreConfig};
 pub use self::postgres::PostgresStore;
 pub use self::sqlite::SqliteStore;
+pub use self::survey::{
+    EventType, FoundOutbox, OtherTable, Registered, Survey, SurveyError, Waiting, survey,
+};
 
 /// The secret of one claim, made by the host, never re-used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -43,6 +43,11 @@ pub(super) struct TableName {
 }
 
 impl TableName {
+    /// A table under the name that a database gives it.
+    pub(super) fn new(schema: Option<String>, table: String) -> Self {
+        Self { schema, table }
+    }
+
     /// Parses `outbox`, `app.outbox`, `"App"."Outbox"`.
     ///
     /// # Errors
@@ -65,6 +70,18 @@ impl TableName {
     /// The name as SQL.
     pub(super) fn sql(&self) -> String {
         self.sibling(&self.table)
+    }
+
+    /// The name as a person would write it: quoted only where it must be.
+    pub(super) fn written(&self) -> String {
+        let part = |name: &str| match plain_part(name, name) {
+            Ok(folded) if folded == name && !name.is_empty() => folded,
+            Ok(_) | Err(_) => quoted(name),
+        };
+        match &self.schema {
+            Some(schema) => format!("{}.{}", part(schema), part(&self.table)),
+            None => part(&self.table),
+        }
     }
 
     /// Another table of the same schema, as SQL.
@@ -173,6 +190,13 @@ mod tests {
     fn a_bad_name_says_what_is_wrong() {
         for wrong in ["", ".", "a.", "a.b.c", "\"a", "\"a\"b", "a-b", "1a", "a b", "a;drop"] {
             assert!(sql(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_are_quoted_only_where_they_must_be() {
+        for text in ["outbox", "app.outbox", r#""App".outbox"#, r#""a""b""#, r#""1.a""#, "order"] {
+            assert_eq!(TableName::parse(text).unwrap().written(), text);
         }
     }
 

@@ -6,10 +6,8 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rdkafka::config::FromClientConfigAndContext as _;
-use rdkafka::producer::{BaseProducer, Producer as _};
 use tokio::sync::watch;
 
 use crate::clock::Moment;
@@ -17,6 +15,7 @@ use crate::failure::{Cause, Failure};
 
 use super::context::Context;
 use super::options;
+use super::probe;
 use super::producer::{Blueprint, Generation, Kind, Retired};
 use super::topics::Topics;
 use super::{Config, SinkError};
@@ -26,10 +25,6 @@ use super::{Config, SinkError};
 const CARE: Duration = Duration::from_secs(30);
 /// How long the careful producer is kept when nobody uses it.
 const CAREFUL_IDLE: Duration = Duration::from_secs(60);
-/// How long the cluster has to answer when it is asked whether it is ready.
-const READY: Duration = Duration::from_secs(5);
-/// How often the question is looked at meanwhile.
-const READY_STEP: Duration = Duration::from_millis(50);
 
 /// The shared part of a sink.
 pub(super) struct Lane {
@@ -139,20 +134,8 @@ impl Lane {
     pub(super) async fn ready(&self) -> Result<(), Failure> {
         let client = options::probe(&self.config);
         let context = Context::probing(Arc::clone(&self.label), &client);
-        let answer = tokio::task::spawn_blocking(move || {
-            let probe: BaseProducer<Context> =
-                BaseProducer::from_config_and_context(&client, context)
-                    .map_err(|error| options::describe(&error))?;
-            let end = Instant::now() + READY;
-            while Instant::now() < end {
-                if probe.client().fetch_cluster_id(READY_STEP).is_some() {
-                    return Ok(());
-                }
-                probe.poll(Duration::ZERO);
-            }
-            let silence = || format!("no answer within {READY:?}");
-            Err(probe.context().trouble().unwrap_or_else(silence))
-        });
+        let answer =
+            tokio::task::spawn_blocking(move || probe::answering(&client, context).map(drop));
         match answer.await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(text)) => Err(self.failure(&text)),

@@ -24,6 +24,7 @@ mod gates;
 mod lane;
 mod options;
 mod partition;
+mod probe;
 mod producer;
 mod schedule;
 mod token;
@@ -44,6 +45,7 @@ use call::Call;
 use lane::Lane;
 
 pub use options::validate;
+pub use probe::known_topics;
 
 /// How a lane publishes to Kafka.
 #[derive(Clone, PartialEq, Eq)]

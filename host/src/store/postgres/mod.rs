@@ -10,6 +10,7 @@ mod row_claims;
 mod schema;
 mod settle;
 mod stats;
+mod survey;
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -25,6 +26,8 @@ use super::{
     StoreConfig, StoreError,
 };
 use crate::event::{EventId, LaneName, Ordering};
+
+pub(super) use self::survey::survey;
 
 /// The values of `sslmode` in a URL.
 const SSL_MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];

@@ -11,6 +11,7 @@ mod row_claims;
 mod schema;
 mod settle;
 mod stats;
+mod survey;
 
 use std::path::Path;
 use std::str::FromStr;
@@ -30,6 +31,8 @@ use super::{
     StoreError,
 };
 use crate::event::{EventId, LaneName, Ordering};
+
+pub(super) use self::survey::survey;
 
 /// Milliseconds since the epoch, in functions that every SQLite in use has.
 const NOW: &str = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)";
@@ -69,6 +72,19 @@ type Connection = SqliteConnection;
 /// A text that says what may be wrong with it.
 pub(super) fn check_url(url: &str) -> Result<(), String> {
     options(url, Path::new("")).map(|_| ())
+}
+
+/// `url` with its path made absolute from the current folder.
+///
+/// # Errors
+/// A text that says what is wrong with it.
+pub(super) fn anchored(url: &str) -> Result<String, String> {
+    let file = options(url, Path::new(""))?.get_filename().to_owned();
+    let path = std::path::absolute(file).map_err(|error| format!("has no such path: {error}"))?;
+    let path = path.to_str().ok_or_else(|| "has a path that is not UTF-8".to_owned())?;
+    let path = path.replace('%', "%25").replace('?', "%3F").replace('#', "%23");
+    let query = url.split_once('?').map(|(_, query)| format!("?{query}"));
+    Ok(format!("sqlite:{path}{}", query.unwrap_or_default()))
 }
 
 /// How the file of `url` is opened; a relative path starts at `folder`.

@@ -201,7 +201,11 @@ pub(super) async fn find(
     Ok(Ok(Found { shards, whole_lane_index }))
 }
 
-async fn columns(connection: &mut Connection, table: &str) -> Result<Vec<String>, sqlx::Error> {
+/// The columns of a table or view, whose name is given as SQL; none if there is no such table.
+pub(super) async fn columns(
+    connection: &mut Connection,
+    table: &str,
+) -> Result<Vec<String>, sqlx::Error> {
     // Unlike table_info, table_xinfo lists generated columns too.
     let sql = format!("PRAGMA table_xinfo({table})");
     let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(connection).await?;
