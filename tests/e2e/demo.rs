@@ -74,7 +74,8 @@ async fn the_same_on_real_services_leaves_nothing_behind() {
     let before = kafka::names();
     let own_topics = || {
         let names = kafka::names().into_iter();
-        let fresh = names.filter(|name| name.starts_with("haulier-demo-") && !before.contains(name));
+        let fresh =
+            names.filter(|name| name.starts_with("haulier-demo-") && !before.contains(name));
         fresh.collect::<Vec<_>>()
     };
     let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'haulier_demo%'";

@@ -14,3 +14,4 @@ mod outage;
 mod plugins;
 mod scenario;
 mod sqlite;
+mod status;

@@ -11,4 +11,5 @@ pub mod kafka;
 pub mod process;
 pub mod proxy;
 pub mod services;
+pub mod snapshot;
 pub mod workload;
