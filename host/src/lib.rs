@@ -3,10 +3,11 @@
 //! A map, in reading order. The domain is pure; the contracts are three traits; adapters stand behind
 //! them; the relay sees domain and contracts only; the assembly puts it all together.
 //!
-//! - domain: [`event`], [`failure`], [`routing`], [`retry`], [`json`], [`clock`]
+//! - domain: [`event`], [`failure`], [`routing`], [`retry`], [`json`], [`clock`], [`report`]
 //! - contracts: [`store`], [`sink`], [`transform`] (the first two hold their adapters as children)
 //! - adapter of the third: [`plugin`]
 //! - the loop: [`relay`]
+//! - for people: [`status`]
 //! - assembly: [`settings`], [`config`], [`telemetry`], [`admin`], [`app`], [`cli`]
 //! - beside it all: [`demo`], which runs the binary as a user would
 
@@ -21,10 +22,12 @@ pub mod failure;
 pub mod json;
 pub mod plugin;
 pub mod relay;
+pub mod report;
 pub mod retry;
 pub mod routing;
 pub mod settings;
 pub mod sink;
+pub mod status;
 pub mod store;
 pub mod telemetry;
 pub mod transform;

@@ -36,6 +36,7 @@ async fn obey(args: &Args) -> Result<anyhow::Result<Exit>, Exit> {
         Command::Migrate(migrate) => cli::migrate(config()?, migrate).await,
         Command::Check(check) => cli::check(&config()?, check).await,
         Command::Health(health) => cli::health(&config()?, health).await,
+        Command::Status(status) => cli::status(&config()?, status).await,
         Command::Demo(demo) => cli::demo(demo).await,
         Command::Reference => cli::reference(),
     })

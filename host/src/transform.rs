@@ -40,6 +40,9 @@ pub trait Plugins: Send + Sync {
     /// that were refused after they had said what they want.
     fn wanting(&self, event_type: &str) -> Vec<String>;
 
+    /// The plugins in use, by name.
+    fn stamps(&self) -> Vec<PluginStamp>;
+
     /// Everything that keeps a plugin from running, one line each, for readiness and logs.
     fn troubles(&self) -> Vec<String>;
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use haulier::event::{Event, EventId, LaneName, Ordering};
 use haulier::failure::{Cause, Failure};
 use haulier::store::{
-    Action, Batch, ClaimRequest, Look, Settle, Settled, Settlement, Store, Suspicion, Token,
+    Action, Batch, ClaimRequest, Look, Outbox, Settle, Settled, Settlement, Store, Suspicion, Token,
 };
 use haulier_tests::process::eventually;
 
@@ -52,6 +52,8 @@ pub(crate) trait Harness: Sized {
     async fn make(making: Making) -> Self;
     /// The store under test.
     fn store(&self) -> Arc<dyn Store>;
+    /// The same, with what commands do with it.
+    fn outbox(&self) -> Arc<dyn Outbox>;
     /// Commits rows in one transaction and gives their ids in order.
     async fn insert(&self, events: &[NewEvent]) -> Vec<i64>;
     /// Runs `during` while a transaction is open that has inserted this event, then commits it.
@@ -60,6 +62,8 @@ pub(crate) trait Harness: Sized {
     async fn row(&self, id: i64) -> Option<(String, i32, Option<String>)>;
     /// Makes a published row older.
     async fn age_published(&self, id: i64, seconds: f64);
+    /// Makes it longer ago that an instance was heard of.
+    async fn age_instance(&self, instance: &str, seconds: f64);
 }
 
 /// The lane of the tests.

@@ -11,6 +11,7 @@ mod recovery;
 mod rows;
 mod schema;
 mod sqlite;
+mod standing;
 
 /// Runs every test of the suite on every harness.
 macro_rules! conformance {
@@ -70,5 +71,12 @@ conformance! {
         rows::keys_tell_null_from_empty,
         rows::headers_of_every_sort_are_read,
         rows::a_row_with_unreadable_headers_comes_with_its_defect,
+        standing::instances_are_remembered_for_a_day,
+        standing::a_report_is_kept_as_it_is,
+        standing::lanes_with_rows_are_found_whoever_knows_them,
+        standing::a_lane_nobody_opened_is_counted_like_any_other,
+        standing::leases_are_listed_until_they_are_given_back,
+        standing::row_claims_are_listed_by_batch,
+        standing::halted_keys_are_told_with_their_events,
     }
 }

@@ -62,6 +62,10 @@ impl Harness for Postgres {
         Arc::clone(&self.store) as Arc<dyn Store>
     }
 
+    fn outbox(&self) -> Arc<dyn Outbox> {
+        Arc::clone(&self.store) as Arc<dyn Outbox>
+    }
+
     async fn insert(&self, events: &[NewEvent]) -> Vec<i64> {
         let mut transaction = self.database.pool.begin().await.expect("begins");
         let mut ids = Vec::new();
@@ -92,6 +96,15 @@ impl Harness for Postgres {
     async fn age_published(&self, id: i64, seconds: f64) {
         sqlx::query("UPDATE outbox SET published_at = published_at - make_interval(secs => $2) WHERE id = $1")
             .bind(id)
+            .bind(seconds)
+            .execute(&self.database.pool)
+            .await
+            .expect("updates");
+    }
+
+    async fn age_instance(&self, instance: &str, seconds: f64) {
+        sqlx::query("UPDATE haulier_instance SET seen_at = seen_at - make_interval(secs => $2) WHERE instance = $1")
+            .bind(instance)
             .bind(seconds)
             .execute(&self.database.pool)
             .await

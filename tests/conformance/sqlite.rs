@@ -84,6 +84,10 @@ impl Harness for Sqlite {
         Arc::clone(&self.store) as Arc<dyn Store>
     }
 
+    fn outbox(&self) -> Arc<dyn Outbox> {
+        Arc::clone(&self.store) as Arc<dyn Outbox>
+    }
+
     async fn insert(&self, events: &[NewEvent]) -> Vec<i64> {
         let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await.expect("begins");
         let mut ids = Vec::new();
@@ -119,6 +123,15 @@ impl Harness for Sqlite {
     async fn age_published(&self, id: i64, seconds: f64) {
         sqlx::query("UPDATE outbox SET published_at = published_at - CAST(?2 * 1000 AS INTEGER) WHERE id = ?1")
             .bind(id)
+            .bind(seconds)
+            .execute(&self.pool)
+            .await
+            .expect("updates");
+    }
+
+    async fn age_instance(&self, instance: &str, seconds: f64) {
+        sqlx::query("UPDATE haulier_instance SET seen_at = seen_at - CAST(?2 * 1000 AS INTEGER) WHERE instance = ?1")
+            .bind(instance)
             .bind(seconds)
             .execute(&self.pool)
             .await

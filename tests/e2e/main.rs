@@ -15,3 +15,4 @@ mod outage;
 mod plugins;
 mod scenario;
 mod sqlite;
+mod status;

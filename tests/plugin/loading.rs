@@ -12,7 +12,10 @@ use crate::guests::{Folder, batch, component, misbehave, run};
 async fn trouble(bytes: impl AsRef<[u8]>) -> String {
     let folder = Folder::new().with("bad.wasm", bytes).with("good.wasm", component("order_events"));
     let host = folder.load().await;
-    assert_eq!(host.stamps().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["order-events"]);
+    assert_eq!(
+        host.stamps().iter().map(|it| it.name.as_str()).collect::<Vec<_>>(),
+        ["order-events"]
+    );
     assert!(host.find("order-events").is_ok());
     let missing = host.find("wanted").err().expect("there is no such plugin");
     assert!(missing.contains("wanted") && missing.contains("bad.wasm"), "{missing}");
@@ -119,7 +122,7 @@ async fn only_files_that_ask_for_it_are_loaded() {
     fs::create_dir(folder.path().join("folder.wasm")).expect("a folder");
     let host = folder.load().await;
     assert_eq!(host.troubles(), Vec::<String>::new());
-    assert_eq!(host.stamps().count(), 0);
+    assert_eq!(host.stamps().len(), 0);
 }
 
 #[tokio::test]

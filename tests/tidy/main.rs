@@ -11,16 +11,18 @@ use std::path::{Path, PathBuf};
 const MAX_FILE_LINES: usize = 500;
 
 /// A module and the modules it may name through `crate::`. A module may always name its own children.
-const LAYERS: [(&str, &[&str]); 19] = [
+const LAYERS: [(&str, &[&str]); 21] = [
     ("clock", &[]),
     ("event", &[]),
     ("failure", &[]),
     ("json", &["event"]),
+    ("report", &[]),
     ("retry", &[]),
     ("routing", &["event", "failure", "json"]),
     ("transform", &["event", "failure"]),
     ("sink", &["event", "failure", "clock"]),
     ("store", &["event", "failure", "json"]),
+    ("status", &["event", "report", "store"]),
     ("plugin", &["event", "failure", "transform"]),
     ("settings", &[]),
     ("telemetry", &["event", "failure", "store"]),
@@ -33,6 +35,7 @@ const LAYERS: [(&str, &[&str]); 19] = [
             "retry",
             "routing",
             "json",
+            "report",
             "sink",
             "store",
             "transform",
@@ -60,7 +63,21 @@ const LAYERS: [(&str, &[&str]); 19] = [
         ],
     ),
     ("demo", &[]),
-    ("cli", &["app", "config", "demo", "event", "settings", "sink", "store", "telemetry"]),
+    (
+        "cli",
+        &[
+            "app",
+            "config",
+            "demo",
+            "event",
+            "settings",
+            "sink",
+            "status",
+            "store",
+            "telemetry",
+            "transform",
+        ],
+    ),
     ("main", &["cli"]),
 ];
 

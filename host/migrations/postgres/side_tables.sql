@@ -52,3 +52,14 @@ CREATE TABLE IF NOT EXISTS {held_keys} (
     PRIMARY KEY (source, lane, key)
 );
 CREATE INDEX IF NOT EXISTS {index_held_event} ON {held_keys} (source, event_id);
+
+-- What each instance says of itself, every few seconds; for `haulier status` only.
+CREATE TABLE IF NOT EXISTS {instances} (
+    source     text NOT NULL,
+    instance   text NOT NULL,
+    started_at timestamptz NOT NULL,
+    seen_at    timestamptz NOT NULL,
+    stopped_at timestamptz,
+    report     text NOT NULL,
+    PRIMARY KEY (source, instance)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);

@@ -44,3 +44,14 @@ CREATE TABLE IF NOT EXISTS {held_keys} (
     PRIMARY KEY (source, lane, key)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS {index_held_event} ON {held_keys} (source, event_id);
+
+-- What each instance says of itself, every few seconds; for `haulier status` only.
+CREATE TABLE IF NOT EXISTS {instances} (
+    source     TEXT NOT NULL,
+    instance   TEXT NOT NULL,
+    started_at INTEGER NOT NULL,
+    seen_at    INTEGER NOT NULL,
+    stopped_at INTEGER,
+    report     TEXT NOT NULL,
+    PRIMARY KEY (source, instance)
+) WITHOUT ROWID;

@@ -9,6 +9,7 @@ use crate::app;
 use crate::config::{Config, LaneSettings, SinkKind};
 use crate::event::LaneName;
 use crate::sink::PublishMode;
+use crate::transform::Plugins as _;
 
 /// Writes what the settings amount to: a line for each source, lane, sink and route count. Shows no
 /// secret.

@@ -10,6 +10,7 @@ mod init;
 mod migrate;
 mod reference;
 mod run;
+mod status;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ pub use self::init::{Broker, Findings, Url, init, settings_text};
 pub use self::migrate::migrate;
 pub use self::reference::reference;
 pub use self::run::run;
+pub use self::status::status;
 
 /// Haulier carries events from an application's outbox table to a broker.
 #[derive(Debug, Clone, PartialEq, Eq, Parser)]
@@ -54,6 +56,8 @@ pub enum Command {
     Reference,
     /// Check the settings, and that what they name can be reached
     Check(CheckArgs),
+    /// Show how the sources stand: events, leases, instances, problems
+    Status(StatusArgs),
     /// Show the main job on a shop's orders, and whether anything was lost; needs no settings
     Demo(DemoArgs),
     /// Ask the relay that runs with these settings whether it is ready
@@ -143,6 +147,21 @@ pub struct HealthArgs {
     /// Ask only whether its loops are alive, whatever database and broker do
     #[arg(long)]
     pub live: bool,
+}
+
+/// What `status` is told.
+#[derive(Debug, Clone, PartialEq, Eq, Arguments)]
+pub struct StatusArgs {
+    /// Print one JSON document on one line
+    #[arg(long)]
+    pub json: bool,
+    /// Look again and again, with this pause, until Ctrl-C
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
+        value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub watch: Option<u64>,
+    /// Only this source
+    #[arg(long, value_name = "NAME")]
+    pub source: Option<String>,
 }
 
 impl ValueEnum for PayloadType {
@@ -264,7 +283,19 @@ mod tests {
         assert_eq!(init.database.expose(), "sqlite:MARKER.db");
         assert_eq!(init.kafka.as_deref(), Some("a:1,b:2"));
         assert!(!format!("{init:?}").contains("MARKER"));
-        for wrong in ["haulier", "haulier fly", "haulier migrate --payload-type xml"] {
+        let watched = |line: &str| match parse(line).unwrap().command {
+            Command::Status(status) => (status.watch, status.json),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(watched("haulier status"), (None, false));
+        assert_eq!(watched("haulier status --watch --json"), (Some(2), true));
+        assert_eq!(watched("haulier status --watch 10"), (Some(10), false));
+        for wrong in [
+            "haulier status --watch 0",
+            "haulier",
+            "haulier fly",
+            "haulier migrate --payload-type xml",
+        ] {
             let error = parse(wrong).unwrap_err();
             assert_eq!(error.exit_code(), i32::from(Exit::Usage as u8), "{wrong}");
         }

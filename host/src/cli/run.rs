@@ -1,6 +1,6 @@
 //! `haulier run`: carries events until it is told to stop.
 //!
-//! The only place that touches signals: the first SIGTERM or SIGINT drains, a second one stops at
+//! Signals are heard here, and nowhere below the command line: the first SIGTERM or SIGINT drains, a second one stops at
 //! once.
 
 use std::sync::Arc;

@@ -70,11 +70,6 @@ impl PluginHost {
         receive.await.map_err(|_| StartError::Panicked)?
     }
 
-    /// The plugins in use, in the order of their names.
-    pub fn stamps(&self) -> impl Iterator<Item = &PluginStamp> {
-        self.plugins.values().map(|plugin| plugin.stamp())
-    }
-
     fn load_now(config: &Config) -> Result<Self, StartError> {
         let engine = engine(config.widest_limits().memory).map_err(engine_error)?;
         let ticker = Arc::new(Ticker::start(&engine).map_err(StartError::Threads)?);
@@ -171,6 +166,10 @@ impl Plugins for PluginHost {
         names.sort_unstable();
         names.dedup();
         names
+    }
+
+    fn stamps(&self) -> Vec<PluginStamp> {
+        self.plugins.values().map(|plugin| plugin.stamp().clone()).collect()
     }
 
     fn troubles(&self) -> Vec<String> {

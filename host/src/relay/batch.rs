@@ -270,6 +270,7 @@ fn count(lane: &LaneContext, batch: &Batch, settlements: &[Settlement], settled:
         }
     }
     lane.metrics.published(published);
+    lane.health.published(published);
     lane.metrics.dropped(dropped);
     lane.metrics.released(released);
 }

@@ -75,8 +75,47 @@ impl Circuits {
         (rest, true)
     }
 
+    /// The open circuits with the time until their next trial and what opened them, by destination,
+    /// at most `most`; and how many there are in all.
+    pub(super) fn open(&self, most: usize) -> (Vec<(String, Duration, Failure)>, usize) {
+        let mut destinations: Vec<&String> = self.0.keys().collect();
+        destinations.sort_unstable();
+        let named = destinations.into_iter().take(most).filter_map(|destination| {
+            let circuit = self.0.get(destination)?;
+            // While an event tries it, others wait for what becomes of that; it is due already.
+            let left = if circuit.trial { Duration::ZERO } else { circuit.until.left() };
+            Some((destination.clone(), left, circuit.last.clone()))
+        });
+        (named.collect(), self.0.len())
+    }
+
     /// Notes a success: the circuit is closed. Returns whether it was open.
     pub(super) fn worked(&mut self, destination: &str) -> bool {
         !self.0.is_empty() && self.0.remove(destination).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Cause;
+
+    #[test]
+    fn open_circuits_are_told_by_name_and_counted() {
+        let mut circuits = Circuits::default();
+        let unknown = Failure::new(Cause::TopicUnknown, "no such topic");
+        for topic in ["c", "a", "b"] {
+            circuits.failed(topic, &unknown);
+        }
+        let (named, total) = circuits.open(2);
+        assert_eq!(total, 3);
+        let names: Vec<_> = named.iter().map(|(name, ..)| name.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert!(named[0].1 > Duration::ZERO && named[0].1 <= LONGEST_REST);
+        assert_eq!(named[0].2, unknown);
+        circuits.goes("a");
+        assert_eq!(circuits.open(1).0[0].1, Duration::ZERO, "its trial is under way");
+        circuits.worked("a");
+        assert_eq!(circuits.open(9).1, 2);
     }
 }

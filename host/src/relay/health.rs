@@ -1,12 +1,17 @@
 //! What readiness is told about one lane.
 //!
-//! Written by the lane's loop and watch, read by the admin port. Never asks the database itself.
+//! Written by the lane's loop, batches and watch, read by the admin port and by heartbeats. Never asks
+//! the database itself.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::minute::LastMinute;
 use crate::clock::Moment;
 use crate::store::LaneStats;
+
+/// What is said of a lane whose loop has panicked.
+const DIED: &str = "its loop has died, which is a bug: restart the process";
 
 /// The state behind one lane's readiness.
 #[derive(Debug)]
@@ -19,6 +24,7 @@ struct State {
     /// When something was last settled, here or (as far as the database tells) anywhere.
     progress: Moment,
     stats: LaneStats,
+    published: LastMinute,
     died: bool,
 }
 
@@ -28,6 +34,7 @@ impl Default for LaneHealth {
             obstacle: Some("not opened yet".to_owned()),
             progress: Moment::now(),
             stats: LaneStats::default(),
+            published: LastMinute::default(),
             died: false,
         }))
     }
@@ -50,6 +57,24 @@ impl LaneHealth {
     /// Something was settled.
     pub(super) fn progress(&self) {
         self.state().progress = Moment::now();
+    }
+
+    /// Events were settled as published.
+    pub(super) fn published(&self, events: u64) {
+        if events > 0 {
+            self.state().published.add(since_boot(), events);
+        }
+    }
+
+    /// Events settled as published in the last minute, here.
+    pub(super) fn published_last_minute(&self) -> u64 {
+        self.state().published.sum(since_boot())
+    }
+
+    /// What keeps the lane from being worked at all, if anything does.
+    pub(super) fn obstacle(&self) -> Option<String> {
+        let state = self.state();
+        if state.died { Some(DIED.to_owned()) } else { state.obstacle.clone() }
     }
 
     /// How the lane stands; a change in what was published, or a head that is no longer due, is
@@ -80,7 +105,7 @@ impl LaneHealth {
     pub fn trouble(&self, stall: Duration) -> Option<String> {
         let state = self.state();
         if state.died {
-            return Some("its loop has died, which is a bug: restart the process".to_owned());
+            return Some(DIED.to_owned());
         }
         let idle = state.progress.elapsed();
         let overdue = state.stats.oldest_due.filter(|due| *due >= stall && idle >= stall);
@@ -98,6 +123,11 @@ impl LaneHealth {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A time that never goes back.
+fn since_boot() -> Duration {
+    Duration::from_millis(Moment::now().as_millis())
 }
 
 #[cfg(test)]

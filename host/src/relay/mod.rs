@@ -7,7 +7,9 @@ mod batch;
 mod circuit;
 mod config;
 mod health;
+mod heartbeat;
 mod lane;
+mod minute;
 mod outcome;
 mod plan;
 mod retention;
@@ -25,6 +27,8 @@ pub use self::config::{LaneConfig, RetentionConfig};
 pub use self::health::LaneHealth;
 
 use self::circuit::Circuits;
+use self::heartbeat::Pulse;
+use crate::clock::Moment;
 use crate::event::LaneName;
 use crate::routing::Routes;
 use crate::sink::Sink;
@@ -123,8 +127,10 @@ pub async fn run(
 ) -> Vec<String> {
     let company = Arc::new(RwLock::new(()));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let started = Moment::now();
     let mut loops = JoinSet::new();
     let mut helpers = JoinSet::new();
+    let mut contexts = Vec::new();
     for lane in lanes {
         let context = Arc::new(LaneContext {
             name: lane.name,
@@ -142,6 +148,7 @@ pub async fn run(
             circuits: Mutex::default(),
             shared_key_told: AtomicBool::new(false),
         });
+        contexts.push(Arc::clone(&context));
         helpers.spawn(watch::run(Arc::clone(&context)));
         let name = context.name.to_string();
         let health = Arc::clone(&context.health);
@@ -158,11 +165,16 @@ pub async fn run(
     for retention in retentions {
         helpers.spawn(retention::run(retention));
     }
+    let pulses = Pulse::per_source(&contexts, started);
+    for pulse in &pulses {
+        helpers.spawn(heartbeat::run(Arc::clone(pulse)));
+    }
     let mut died = Vec::new();
     while let Some(ended) = loops.join_next().await {
         died.extend(ended.ok().flatten());
     }
     helpers.shutdown().await;
+    heartbeat::last_word(&pulses).await;
     died
 }
 

@@ -51,6 +51,7 @@ mod options;
 mod plan;
 mod postgres;
 mod sqlite;
+mod standing;
 mod survey;
 mod suspicion;
 
@@ -65,6 +66,10 @@ pub use self::database::Database;
 pub use self::options::{PayloadType, Settle, StoreConfig};
 pub use self::postgres::PostgresStore;
 pub use self::sqlite::SqliteStore;
+pub use self::standing::{
+    Expiry, HaltedKeys, Heartbeat, InstanceSeen, LaneFound, LeaseStanding, Life, MOST_HALTED_NAMED,
+    MOST_INSTANCES, MOST_LANES_FOUND, MOST_LEASES, Part,
+};
 pub use self::survey::{
     EventType, FoundOutbox, OtherTable, Registered, Survey, SurveyError, Waiting, survey,
 };
@@ -287,6 +292,10 @@ pub trait Store: Send + Sync {
     /// Deletes at most `limit` PUBLISHED events older than `age`; returns how many. Never touches
     /// an event in another state.
     async fn delete_published(&self, age: Duration, limit: usize) -> Result<u64, StoreError>;
+
+    /// Notes that an instance is there and what it says of itself, in place of what it said before,
+    /// and forgets instances that were not heard of for a day.
+    async fn heartbeat(&self, beat: &Heartbeat<'_>) -> Result<(), StoreError>;
 }
 
 /// What commands do with a source's tables. The relay does not see it.
@@ -300,6 +309,20 @@ pub trait Outbox: Store {
 
     /// Looks whether the tables are there and fit, and says what is wrong, with the remedy.
     async fn check(&self) -> Result<(), StoreError>;
+
+    /// Lanes that have rows which are not published, whether or not anyone knows them; at most
+    /// [`MOST_LANES_FOUND`]. Costs a look per lane, however many rows there are.
+    async fn lanes_with_rows(&self) -> Result<Vec<LaneFound>, StoreError>;
+
+    /// Leases and row claims that were not given back, by lane and shard; at most [`MOST_LEASES`].
+    async fn leases(&self) -> Result<Vec<LeaseStanding>, StoreError>;
+
+    /// Keys of the lane that are held until someone decides.
+    async fn halted_keys(&self, lane: &LaneName) -> Result<HaltedKeys, StoreError>;
+
+    /// The instances that have reported within a day, the last heard of first; at most
+    /// [`MOST_INSTANCES`].
+    async fn instances(&self) -> Result<Vec<InstanceSeen>, StoreError>;
 
     /// Closes the connections; calls made later fail.
     async fn close(&self);

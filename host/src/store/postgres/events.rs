@@ -21,6 +21,8 @@ pub(super) struct Statements {
     pub(super) settle: Settle,
     /// Whether rows may stand under row claims, and the index to find them is there.
     pub(super) row_claims: bool,
+    /// Shards of a lane.
+    pub(super) shards: i32,
     columns: String,
     payload: String,
 }
@@ -72,6 +74,7 @@ impl Statements {
             tables: tables.clone(),
             settle,
             row_claims: found.whole_lane_index,
+            shards: found.shards,
             columns,
             payload,
         }

@@ -9,6 +9,7 @@ mod leases;
 mod row_claims;
 mod schema;
 mod settle;
+mod standing;
 mod stats;
 mod survey;
 
@@ -22,8 +23,8 @@ use tokio::sync::OnceCell;
 
 use self::schema::{Found, Tables};
 use super::{
-    Batch, BatchClaim, ClaimRequest, LaneStats, Outbox, PayloadType, Settled, Settlement, Store,
-    StoreConfig, StoreError,
+    Batch, BatchClaim, ClaimRequest, HaltedKeys, Heartbeat, InstanceSeen, LaneFound, LaneStats,
+    LeaseStanding, Outbox, PayloadType, Settled, Settlement, Store, StoreConfig, StoreError,
 };
 use crate::event::{EventId, LaneName, Ordering};
 
@@ -294,6 +295,15 @@ impl Store for PostgresStore {
         })
         .await
     }
+
+    async fn heartbeat(&self, beat: &Heartbeat<'_>) -> Result<(), StoreError> {
+        let statements = self.statements().await?;
+        self.bounded("note a heartbeat", async {
+            let mut connection = self.pool.acquire().await?;
+            standing::heartbeat(&mut connection, statements, beat).await
+        })
+        .await
+    }
 }
 
 #[async_trait]
@@ -320,6 +330,42 @@ impl Outbox for PostgresStore {
             )));
         }
         Ok(())
+    }
+
+    async fn lanes_with_rows(&self) -> Result<Vec<LaneFound>, StoreError> {
+        let statements = self.statements().await?;
+        self.bounded("look for lanes", async {
+            let mut transaction = self.begin().await?;
+            standing::lanes_with_rows(&mut transaction, statements).await
+        })
+        .await
+    }
+
+    async fn leases(&self) -> Result<Vec<LeaseStanding>, StoreError> {
+        let statements = self.statements().await?;
+        self.bounded("look at the leases", async {
+            let mut transaction = self.begin().await?;
+            standing::leases(&mut transaction, statements, &self.config.source).await
+        })
+        .await
+    }
+
+    async fn halted_keys(&self, lane: &LaneName) -> Result<HaltedKeys, StoreError> {
+        let statements = self.statements().await?;
+        self.bounded("look at held keys", async {
+            let mut transaction = self.begin().await?;
+            standing::halted_keys(&mut transaction, statements, lane).await
+        })
+        .await
+    }
+
+    async fn instances(&self) -> Result<Vec<InstanceSeen>, StoreError> {
+        let statements = self.statements().await?;
+        self.bounded("look at the instances", async {
+            let mut transaction = self.begin().await?;
+            standing::instances(&mut transaction, statements, &self.config.source).await
+        })
+        .await
     }
 
     async fn close(&self) {

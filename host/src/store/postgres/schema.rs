@@ -26,6 +26,7 @@ pub(super) struct Tables {
     pub(super) leases: String,
     pub(super) held_keys: String,
     pub(super) sources: String,
+    pub(super) instances: String,
 }
 
 impl Tables {
@@ -36,6 +37,7 @@ impl Tables {
             leases: name.sibling("haulier_lease"),
             held_keys: name.sibling("haulier_held_key"),
             sources: name.sibling("haulier_source"),
+            instances: name.sibling("haulier_instance"),
             name,
         })
     }
@@ -71,6 +73,7 @@ fn filled(template: &str, config: &StoreConfig, tables: &Tables) -> String {
         .replace("{leases}", &tables.leases)
         .replace("{held_keys}", &tables.held_keys)
         .replace("{sources}", &tables.sources)
+        .replace("{instances}", &tables.instances)
         .replace("{payload_type}", config.payload_type.sql())
         .replace("{shard_expression}", &shard_expression(config.shards))
         .replace("{index_due}", &index("haulier_due"))
@@ -159,7 +162,7 @@ pub(super) async fn find(
             missing.join(", "),
         )));
     }
-    for side in [&tables.sources, &tables.leases, &tables.held_keys] {
+    for side in [&tables.sources, &tables.leases, &tables.held_keys, &tables.instances] {
         let there: bool = sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL")
             .bind(side)
             .fetch_one(&mut *connection)

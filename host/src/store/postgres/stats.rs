@@ -84,12 +84,18 @@ async fn oldest_due(
     };
     let heads = match ordering {
         Ordering::Key => format!(
-            "SELECT d.since FROM {leases} l CROSS JOIN {CLOCK} CROSS JOIN LATERAL ({head}) d \
-             WHERE l.source = $1 AND l.lane = $2 AND l.shard >= 0 \
-               AND (l.token IS NULL OR l.expires_at <= clock.now)",
+            // A lane that nobody has opened has no leases.
+            "SELECT d.since FROM generate_series(0, {shards} - 1) s(shard) \
+             LEFT JOIN {leases} l ON l.source = $1 AND l.lane = $2 AND l.shard = s.shard \
+             CROSS JOIN {CLOCK} CROSS JOIN LATERAL ({head}) d \
+             WHERE l.token IS NULL OR l.expires_at <= clock.now",
+            shards = statements.shards,
             leases = tables.leases,
             head = head(
-                &format!("AND e.shard = l.shard AND e.id >= {}", bound("false", "clock.now")),
+                &format!(
+                    "AND e.shard = s.shard AND e.id >= coalesce({}, 0)",
+                    bound("false", "clock.now")
+                ),
                 KEY_BYTES,
                 "e.lane, e.shard, e.id"
             ),

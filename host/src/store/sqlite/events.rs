@@ -22,11 +22,18 @@ pub(super) struct Statements {
     pub(super) settle: Settle,
     /// Whether rows may stand under row claims, and the index to find them is there.
     pub(super) row_claims: bool,
+    /// Shards of a lane.
+    pub(super) shards: i32,
 }
 
 impl Statements {
     pub(super) fn new(tables: &Tables, found: &Found, settle: Settle) -> Self {
-        Self { tables: tables.clone(), settle, row_claims: found.whole_lane_index }
+        Self {
+            tables: tables.clone(),
+            settle,
+            row_claims: found.whole_lane_index,
+            shards: found.shards,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ mod leases;
 mod row_claims;
 mod schema;
 mod settle;
+mod standing;
 mod stats;
 mod survey;
 
@@ -27,8 +28,8 @@ use tokio::sync::OnceCell;
 
 use self::schema::{Found, Tables};
 use super::{
-    Batch, BatchClaim, ClaimRequest, LaneStats, Outbox, Settled, Settlement, Store, StoreConfig,
-    StoreError,
+    Batch, BatchClaim, ClaimRequest, HaltedKeys, Heartbeat, InstanceSeen, LaneFound, LaneStats,
+    LeaseStanding, Outbox, Settled, Settlement, Store, StoreConfig, StoreError,
 };
 use crate::event::{EventId, LaneName, Ordering};
 
@@ -362,6 +363,16 @@ impl Store for SqliteStore {
         })
         .await
     }
+
+    async fn heartbeat(&self, beat: &Heartbeat<'_>) -> Result<(), StoreError> {
+        let statements = self.statements().await?;
+        self.bounded("note a heartbeat", async {
+            let mut transaction = self.begin().await?;
+            standing::heartbeat(&mut transaction, statements, beat).await?;
+            transaction.commit().await
+        })
+        .await
+    }
 }
 
 #[async_trait]
@@ -389,6 +400,42 @@ impl Outbox for SqliteStore {
             )));
         }
         Ok(())
+    }
+
+    async fn lanes_with_rows(&self) -> Result<Vec<LaneFound>, StoreError> {
+        let statements = self.statements().await?;
+        self.bounded("look for lanes", async {
+            let mut transaction = self.pool.begin().await?;
+            standing::lanes_with_rows(&mut transaction, statements).await
+        })
+        .await
+    }
+
+    async fn leases(&self) -> Result<Vec<LeaseStanding>, StoreError> {
+        let statements = self.statements().await?;
+        self.bounded("look at the leases", async {
+            let mut transaction = self.pool.begin().await?;
+            standing::leases(&mut transaction, statements, &self.config.source).await
+        })
+        .await
+    }
+
+    async fn halted_keys(&self, lane: &LaneName) -> Result<HaltedKeys, StoreError> {
+        let statements = self.statements().await?;
+        self.bounded("look at held keys", async {
+            let mut transaction = self.pool.begin().await?;
+            standing::halted_keys(&mut transaction, statements, lane).await
+        })
+        .await
+    }
+
+    async fn instances(&self) -> Result<Vec<InstanceSeen>, StoreError> {
+        let statements = self.statements().await?;
+        self.bounded("look at the instances", async {
+            let mut transaction = self.pool.begin().await?;
+            standing::instances(&mut transaction, statements, &self.config.source).await
+        })
+        .await
     }
 
     async fn close(&self) {

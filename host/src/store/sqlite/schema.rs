@@ -30,6 +30,7 @@ pub(super) struct Tables {
     pub(super) leases: String,
     pub(super) held_keys: String,
     pub(super) sources: String,
+    pub(super) instances: String,
 }
 
 impl Tables {
@@ -40,6 +41,7 @@ impl Tables {
             leases: name.sibling("haulier_lease"),
             held_keys: name.sibling("haulier_held_key"),
             sources: name.sibling("haulier_source"),
+            instances: name.sibling("haulier_instance"),
             name,
         })
     }
@@ -82,6 +84,7 @@ fn filled(template: &str, config: &StoreConfig, tables: &Tables) -> String {
         .replace("{leases}", &tables.leases)
         .replace("{held_keys}", &tables.held_keys)
         .replace("{sources}", &tables.sources)
+        .replace("{instances}", &tables.instances)
         .replace("{now}", NOW)
         .replace("{payload_column}", payload)
         .replace("{shard_expression}", &shard_expression(config.shards))
@@ -174,7 +177,7 @@ pub(super) async fn find(
             missing.join(", "),
         )));
     }
-    for side in [&tables.sources, &tables.leases, &tables.held_keys] {
+    for side in [&tables.sources, &tables.leases, &tables.held_keys, &tables.instances] {
         if self::columns(connection, side).await?.is_empty() {
             return Ok(Err(format!("there is no table {side}: {remedy}")));
         }

@@ -83,9 +83,14 @@ async fn oldest_due(
     };
     let heads = match ordering {
         Ordering::Key => format!(
-            "SELECT ({head}) AS since FROM {leases} l WHERE l.source = ?1 AND l.lane = ?2 \
-               AND l.shard >= 0 AND (l.token IS NULL OR l.expires_at <= ?3)",
-            head = head(&Due::of_shard(tables, "l.shard")),
+            // A lane that nobody has opened has no leases.
+            "WITH RECURSIVE s(shard) AS \
+               (SELECT 0 UNION ALL SELECT shard + 1 FROM s WHERE shard + 1 < {shards}) \
+             SELECT ({head}) AS since FROM s LEFT JOIN {leases} l \
+               ON l.source = ?1 AND l.lane = ?2 AND l.shard = s.shard \
+             WHERE l.token IS NULL OR l.expires_at <= ?3",
+            shards = statements.shards,
+            head = head(&Due::of_shard(tables, "s.shard")),
             leases = tables.leases,
         ),
         // A lane without order holds no keys.
