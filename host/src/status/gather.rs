@@ -225,8 +225,15 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// An error with its causes, on one line.
+/// An error with its causes, on one line. Drivers repeat a cause in the text of the error above it.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    let mut text = error.to_string();
+    for cause in std::iter::successors(error.source(), |error| error.source()) {
+        let cause = cause.to_string();
+        if !text.ends_with(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
 }

@@ -37,6 +37,23 @@ fn instance(name: &str, state: &'static str, seen_ago_ms: u64) -> InstanceStatus
     }
 }
 
+fn instances() -> Vec<InstanceStatus> {
+    let mut one = instance("relay-1", RUNNING, 1200);
+    one.lanes.push("slow".into());
+    one.plugins = vec![PluginStatus {
+        name: "order-events".into(),
+        version: "0.1.0".into(),
+        hash: "0123456789abcdef".into(),
+    }];
+    one.plugin_troubles = vec!["plugin file x.wasm: it is no component".into()];
+    let mut other = instance("relay-2", RUNNING, 300);
+    other.unreadable =
+        Some("its report has version 9, and this program reads version 1".to_owned());
+    let (gone, stopped) =
+        (instance("relay-3", GONE, 60_000), instance("relay-4", STOPPED, 93_600_000));
+    vec![one, other, gone, stopped]
+}
+
 fn busy() -> SourceStatus {
     let default = LaneStatus {
         pending: 1_204_000,
@@ -82,17 +99,6 @@ fn busy() -> SourceStatus {
         oldest_due_ms: Some(200_000),
         ..lane("forgotten")
     };
-    let mut one = instance("relay-1", RUNNING, 1200);
-    one.lanes.push("slow".into());
-    one.plugins = vec![PluginStatus {
-        name: "order-events".into(),
-        version: "0.1.0".into(),
-        hash: "0123456789abcdef".into(),
-    }];
-    one.plugin_troubles = vec!["plugin file x.wasm: it is no component".into()];
-    let mut other = instance("relay-2", RUNNING, 300);
-    other.unreadable =
-        Some("its report has version 9, and this program reads version 1".to_owned());
     SourceStatus {
         source: "orders".into(),
         table: "app.outbox".into(),
@@ -102,12 +108,7 @@ fn busy() -> SourceStatus {
             lease("relay-1", 2, 110, 2500),
             lease("relay-2", 3, 90, -12_000),
         ],
-        instances: vec![
-            one,
-            other,
-            instance("relay-3", GONE, 60_000),
-            instance("relay-4", STOPPED, 93_600_000),
-        ],
+        instances: instances(),
         ..SourceStatus::default()
     }
 }
