@@ -115,10 +115,8 @@ fn named(setup: &Setup, instance: &str) -> Setup {
     setup
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_status_tells_what_runs_and_what_waits() {
-    let _turn = turn().await;
-    let scenario = Scenario::new().await;
+/// A lane that parks, one that halts, and the example plugin with topics of its own.
+async fn two_lanes(scenario: &Scenario) -> Setup {
     let prefix = unique("p");
     kafka::create(&format!("{prefix}.orders"), 3, &[]).await;
     let mut setup = scenario.setup("max_attempts = 1").guest("order_events");
@@ -127,6 +125,27 @@ async fn the_status_tells_what_runs_and_what_waits() {
          [plugins.order-events]\nsettings = {{ topic_prefix = \"{prefix}.\" }}\n\
          [[routes]]\nevent_type = \"order.*\"\nplugin = \"order-events\"\n"
     );
+    setup
+}
+
+/// Two events that are published, one that waits, one to park, one that halts, three in no lane.
+async fn some_of_everything(scenario: &Scenario) {
+    for _ in 0..2 {
+        insert(scenario, "default", "order.created", None).await;
+    }
+    insert(scenario, "default", "other", Some(NOWHERE)).await;
+    insert(scenario, "default", "other", Some("il/legal")).await;
+    insert(scenario, "strict", "other", Some("il/legal")).await;
+    for _ in 0..3 {
+        insert(scenario, "forgotten", "other", Some(&scenario.topic)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_status_tells_what_runs_and_what_waits() {
+    let _turn = turn().await;
+    let scenario = Scenario::new().await;
+    let setup = two_lanes(&scenario).await;
     setup.migrate();
     let (code, none) = json(&setup);
     assert_eq!(code, Some(0));
@@ -136,15 +155,7 @@ async fn the_status_tells_what_runs_and_what_waits() {
     let mut second = named(&setup, "relay-b").start();
     first.ready().await;
     second.ready().await;
-    for _ in 0..2 {
-        insert(&scenario, "default", "order.created", None).await;
-    }
-    insert(&scenario, "default", "other", Some(NOWHERE)).await;
-    insert(&scenario, "default", "other", Some("il/legal")).await;
-    insert(&scenario, "strict", "other", Some("il/legal")).await;
-    for _ in 0..3 {
-        insert(&scenario, "forgotten", "other", Some(&scenario.topic)).await;
-    }
+    some_of_everything(&scenario).await;
     let halted = scenario.database.number("SELECT id FROM outbox WHERE lane = 'strict'").await;
 
     until(&setup, |status| lane(status, "default")["published_last_minute"] == 2).await;

@@ -15,7 +15,7 @@ pub async fn demo(args: &DemoArgs) -> anyhow::Result<Exit> {
     let verdict = demo::run(&DemoConfig {
         events: args.events,
         keep: args.keep,
-        postgres: args.postgres.clone(),
+        postgres: args.postgres.as_ref().map(|url| url.expose().to_owned()),
         kafka: args.kafka.clone(),
         plugin: args.plugin.clone(),
     })

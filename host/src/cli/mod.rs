@@ -122,8 +122,8 @@ pub struct DemoArgs {
     #[arg(long)]
     pub keep: bool,
     /// Use this PostgreSQL, in a schema of the demo's own, in place of an SQLite file
-    #[arg(long, value_name = "URL")]
-    pub postgres: Option<String>,
+    #[arg(long, value_name = "URL", value_parser = secret)]
+    pub postgres: Option<Secret>,
     /// Use the Kafka at this address, with topics of the demo's own, in place of one in the process
     #[arg(long, value_name = "HOST:PORT")]
     pub kafka: Option<String>,

@@ -41,7 +41,7 @@ const STUCK: Duration = Duration::from_secs(60);
 const END_LIMIT: Duration = Duration::from_secs(30);
 
 /// What the demo is told.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct DemoConfig {
     /// Events to commit.
     pub events: usize,
