@@ -30,7 +30,7 @@ pub fn binary(name: &str) -> PathBuf {
     let profile = BUILT.get_or_init(|| {
         let profile = own_folder(2);
         // The whole workspace is named, as the tests do: other features would be another build.
-        let mut build = Command::new(env!("CARGO"));
+        let mut build = cargo();
         build.current_dir(root()).args(["build", "--quiet", "--workspace", "--bins"]);
         if profile.ends_with("release") {
             build.arg("--release");
@@ -39,6 +39,19 @@ pub fn binary(name: &str) -> PathBuf {
         profile
     });
     profile.join(name)
+}
+
+/// Cargo, without what the cargo that runs this test says of the test's package: some build scripts
+/// run again when those variables change, and half of the dependencies would be built anew each time.
+fn cargo() -> Command {
+    let mut cargo = Command::new(env!("CARGO"));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            cargo.env_remove(name);
+        }
+    }
+    cargo
 }
 
 /// The target folder of the running test, for what tests install.
@@ -63,7 +76,7 @@ pub fn guest(name: &str) -> PathBuf {
     static BUILT: OnceLock<()> = OnceLock::new();
     let plugins = root().join("plugins");
     BUILT.get_or_init(|| {
-        let status = Command::new(env!("CARGO"))
+        let status = cargo()
             .current_dir(&plugins)
             // What was set for the host's build must not reach the guests'.
             .env_remove("CARGO_TARGET_DIR")
