@@ -3,7 +3,7 @@
 //! A map, in reading order. The domain is pure; the contracts are three traits; adapters stand behind
 //! them; the relay sees domain and contracts only; the assembly puts it all together.
 //!
-//! - domain: [`event`], [`failure`], [`routing`], [`retry`], [`json`], [`clock`], [`report`]
+//! - domain: [`event`], [`failure`], [`routing`], [`retry`], [`json`], [`clock`], [`words`], [`report`]
 //! - contracts: [`store`], [`sink`], [`transform`] (the first two hold their adapters as children)
 //! - adapter of the third: [`plugin`]
 //! - the loop: [`relay`]
@@ -31,3 +31,4 @@ pub mod status;
 pub mod store;
 pub mod telemetry;
 pub mod transform;
+pub mod words;

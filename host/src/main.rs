@@ -1,7 +1,6 @@
 //! The `haulier` binary: parse, load the settings where they are needed, run one command, exit with its
 //! code.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -21,7 +20,7 @@ fn main() -> ExitCode {
             done
         });
     done.unwrap_or_else(|error| {
-        let _ = writeln!(std::io::stderr(), "haulier: {error:#}");
+        cli::complain(format_args!("{error:#}"));
         Exit::Failure
     })
     .into()

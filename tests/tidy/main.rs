@@ -11,20 +11,21 @@ use std::path::{Path, PathBuf};
 const MAX_FILE_LINES: usize = 500;
 
 /// A module and the modules it may name through `crate::`. A module may always name its own children.
-const LAYERS: [(&str, &[&str]); 21] = [
+const LAYERS: [(&str, &[&str]); 22] = [
     ("clock", &[]),
     ("event", &[]),
     ("failure", &[]),
     ("json", &["event"]),
     ("report", &[]),
     ("retry", &[]),
+    ("words", &[]),
     ("routing", &["event", "failure", "json"]),
     ("transform", &["event", "failure"]),
     ("sink", &["event", "failure", "clock"]),
-    ("store", &["event", "failure", "json"]),
-    ("status", &["event", "report", "store"]),
+    ("store", &["event", "failure", "json", "words"]),
+    ("status", &["event", "report", "store", "words"]),
     ("plugin", &["event", "failure", "transform"]),
-    ("settings", &[]),
+    ("settings", &["words"]),
     ("telemetry", &["event", "failure", "store"]),
     (
         "relay",
@@ -40,11 +41,23 @@ const LAYERS: [(&str, &[&str]); 21] = [
             "store",
             "transform",
             "telemetry",
+            "words",
         ],
     ),
     (
         "config",
-        &["event", "settings", "routing", "retry", "relay", "sink", "store", "plugin", "telemetry"],
+        &[
+            "words",
+            "event",
+            "settings",
+            "routing",
+            "retry",
+            "relay",
+            "sink",
+            "store",
+            "plugin",
+            "telemetry",
+        ],
     ),
     ("admin", &["telemetry"]),
     (
@@ -62,7 +75,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
             "transform",
         ],
     ),
-    ("demo", &[]),
+    ("demo", &["words"]),
     (
         "cli",
         &[
@@ -76,6 +89,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
             "store",
             "telemetry",
             "transform",
+            "words",
         ],
     ),
     ("main", &["cli"]),

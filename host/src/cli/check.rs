@@ -10,6 +10,7 @@ use crate::config::{Config, LaneSettings, SinkKind};
 use crate::event::LaneName;
 use crate::sink::PublishMode;
 use crate::transform::Plugins as _;
+use crate::words::chain;
 
 /// Writes what the settings amount to: a line for each source, lane, sink and route count. Shows no
 /// secret.
@@ -82,12 +83,6 @@ pub async fn check(config: &Config, args: &CheckArgs) -> anyhow::Result<Exit> {
         say("plugins", Err(trouble))?;
     }
     Ok(if troubles == 0 { Exit::Success } else { Exit::Unavailable })
-}
-
-/// An error with its causes, in one line.
-pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn lane_line(name: &LaneName, lane: &LaneSettings) -> String {

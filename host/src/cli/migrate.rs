@@ -4,10 +4,11 @@ use std::io::Write as _;
 
 use anyhow::Context as _;
 
-use super::{Exit, MigrateArgs};
+use super::{Exit, MigrateArgs, complain};
 use crate::app;
 use crate::config::Config;
 use crate::store::StoreError;
+use crate::words::chain;
 
 /// Migrates, or prints the migration of, all sources or the one that is named.
 ///
@@ -38,7 +39,7 @@ pub async fn migrate(mut config: Config, args: &MigrateArgs) -> anyhow::Result<E
         match source.store.migrate().await {
             Ok(()) => writeln!(out, "source {name}: table {} is ready", source.settings.table)?,
             Err(error @ StoreError::Unavailable { .. }) => {
-                eprint(&error.into());
+                complain(chain(&error));
                 return Ok(Exit::Unavailable);
             }
             Err(error) => {
@@ -48,9 +49,4 @@ pub async fn migrate(mut config: Config, args: &MigrateArgs) -> anyhow::Result<E
         source.store.close().await;
     }
     Ok(Exit::Success)
-}
-
-fn eprint(error: &anyhow::Error) {
-    // Where standard error is closed there is nobody to tell; the exit code still says it.
-    let _ = writeln!(std::io::stderr(), "haulier: {error:#}");
 }

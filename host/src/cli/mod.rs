@@ -221,6 +221,12 @@ pub fn load_config(path: Option<&Path>) -> Result<Config, Exit> {
     loaded.map_err(|_| Exit::Config)
 }
 
+/// Says on standard error what went wrong.
+pub fn complain(what: impl std::fmt::Display) {
+    // Where standard error is closed there is nobody to tell; the exit code still says it.
+    let _ = writeln!(io::stderr(), "haulier: {what}");
+}
+
 /// Writes every problem on a line of its own, then how many there are.
 ///
 /// # Errors

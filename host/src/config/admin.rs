@@ -6,8 +6,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::settings::{Meaning, Section, closest};
+use crate::settings::{Meaning, Section};
 use crate::telemetry::{LogFormat, check_level};
+use crate::words::closest;
 
 /// Only this machine may look, on a port next to the other exporters'.
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);

@@ -10,8 +10,9 @@ use super::SinkSettings;
 use crate::event::Ordering;
 use crate::relay::LaneConfig;
 use crate::retry::{OnFailed, RetryPolicy};
-use crate::settings::{Meaning, Section, closest, show_duration};
+use crate::settings::{Meaning, Section, show_duration};
 use crate::sink::PublishMode;
+use crate::words::closest;
 
 /// The lane of rows whose INSERT names none, and the only one where the settings name none.
 pub const DEFAULT_LANE: &str = "default";

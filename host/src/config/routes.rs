@@ -4,7 +4,8 @@
 
 use crate::event::Header;
 use crate::routing::{Field, KeyRule, Pattern, Route, Routes, TopicTemplate};
-use crate::settings::{Meaning, Section, closest};
+use crate::settings::{Meaning, Section};
+use crate::words::closest;
 
 /// Longest topic name a broker takes.
 const MAX_TOPIC_BYTES: usize = 249;

@@ -223,7 +223,7 @@ mod tests {
             ("MARKER://x", "neither a PostgreSQL nor an SQLite URL"),
             ("sqlite::memory:", "a file"),
             ("sqlite:", "a file"),
-            ("postgres://u:MARKER@h/db?sslmode=verify_full", "verify-full"),
+            ("postgres://u:MARKER@h/db?sslmode=verify_full", "did you mean 'verify-full'"),
             ("postgres://u:p@h/db?sslmode=MARKER", "unknown sslmode"),
         ] {
             let message = check_url(bad).unwrap_err();

@@ -29,8 +29,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 
 /// The broker and the demo's topics on it.
 pub(super) struct Broker {
-    /// Held, since the cluster goes with it.
-    _cluster: Option<MockCluster<'static, DefaultProducerContext>>,
+    /// The one in this process, which goes with this.
+    cluster: Option<MockCluster<'static, DefaultProducerContext>>,
     pub(super) servers: String,
     /// What stands before the names of the topics.
     pub(super) prefix: String,
@@ -44,12 +44,12 @@ impl Broker {
             cluster.create_topic(topic, PARTITIONS, BROKERS)?;
         }
         let servers = cluster.bootstrap_servers();
-        Ok(Self { _cluster: Some(cluster), servers, prefix: String::new() })
+        Ok(Self { cluster: Some(cluster), servers, prefix: String::new() })
     }
 
     /// The broker at `servers`, with topics of the demo's own.
     pub(super) async fn at(servers: &str, prefix: String) -> Result<Self, KafkaError> {
-        let broker = Self { _cluster: None, servers: servers.to_owned(), prefix };
+        let broker = Self { cluster: None, servers: servers.to_owned(), prefix };
         let names: Vec<String> = broker.topics().collect();
         let topics: Vec<NewTopic<'_>> = names
             .iter()
@@ -77,7 +77,7 @@ impl Broker {
 
     /// Whether the cluster is in this process.
     pub(super) fn is_in_process(&self) -> bool {
-        self._cluster.is_some()
+        self.cluster.is_some()
     }
 
     /// The names of the topics, in the order of [`TOPICS`].

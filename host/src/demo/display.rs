@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use super::broker::Sample;
+use crate::words::{number, plain};
 
 /// Samples that are shown.
 const SAMPLES: usize = 4;
@@ -67,50 +68,62 @@ impl Display {
         }
     }
 
-    /// Shows figures; `last` is shown in any case.
-    pub(super) fn progress(&mut self, figures: &Figures, last: bool) {
+    /// Shows figures and samples, where there is no terminal only now and then.
+    pub(super) fn progress(&mut self, figures: &Figures) {
         let due = self.last_line.is_none_or(|line| line.elapsed() >= LINE_PAUSE);
-        if !(self.terminal || due || last) {
-            return;
+        if self.terminal {
+            let lines = [self.lines(figures), self.sample_lines()].concat();
+            self.write(&lines);
+            self.drawn = lines.len();
+        } else if due {
+            self.finish(figures);
         }
+    }
+
+    /// Shows figures for good.
+    pub(super) fn finish(&mut self, figures: &Figures) {
+        let lines = self.lines(figures);
+        self.write(&lines);
+    }
+
+    fn write(&mut self, lines: &[String]) {
+        self.clear();
+        let mut out = io::stdout();
+        for line in lines {
+            let _ = writeln!(out, "{line}");
+        }
+        let _ = out.flush();
+    }
+
+    /// The figures as text, with rates since they were asked for last.
+    fn lines(&mut self, figures: &Figures) -> Vec<String> {
         let now = Instant::now();
         let records: usize = figures.topics.iter().map(|(_, count)| count).sum();
-        let seconds = now.duration_since(self.last.0).as_secs_f64().max(0.001);
+        let (at, committed_then, records_then) = self.last;
+        let seconds = now.duration_since(at).as_secs_f64().max(0.001);
         let rate = |count: usize, before: usize| {
             thousands((count.saturating_sub(before) as f64 / seconds) as usize)
         };
-        let lines = [
+        let lines = vec![
             format!(
                 "{:>5.1} s  committed {} of {} ({}/s), {} transactions rolled back",
                 self.started.elapsed().as_secs_f64(),
                 thousands(figures.committed),
                 thousands(figures.wanted),
-                rate(figures.committed, self.last.1),
+                rate(figures.committed, committed_then),
                 thousands(figures.rolled_back),
             ),
             format!(
                 "         received {} records ({}/s){}",
                 thousands(records),
-                rate(records, self.last.2),
+                rate(records, records_then),
                 lag(&figures.lags),
             ),
             format!("         {}", topics(&figures.topics)),
         ];
-        self.clear();
-        let mut out = io::stdout();
-        for line in &lines {
-            let _ = writeln!(out, "{line}");
-        }
-        if self.terminal && !last {
-            for line in self.sample_lines() {
-                let _ = writeln!(out, "{line}");
-                self.drawn += 1;
-            }
-            self.drawn += lines.len();
-        }
-        let _ = out.flush();
         self.last_line = Some(now);
         self.last = (now, figures.committed, records);
+        lines
     }
 
     /// The samples, for good.
@@ -161,26 +174,17 @@ pub(super) fn lag(lags: &[u64]) -> String {
     format!(", from INSERT to receipt {median} ms (p50), {worst} ms (p99)")
 }
 
+fn thousands(count: usize) -> String {
+    number(count as u64)
+}
+
 fn shortened(text: &str) -> String {
-    // What a record holds must not control the terminal.
-    let safe: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let safe = plain(text);
     if safe.chars().count() <= SAMPLE_WIDTH {
         return safe;
     }
     let cut: String = safe.chars().take(SAMPLE_WIDTH - 1).collect();
     format!("{cut}…")
-}
-
-fn thousands(number: usize) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
 }
 
 #[cfg(test)]
@@ -189,7 +193,6 @@ mod tests {
 
     #[test]
     fn figures_are_made_readable() {
-        assert_eq!(thousands(0), "0");
         assert_eq!(thousands(1_234_567), "1,234,567");
         assert_eq!(lag(&[]), "");
         assert_eq!(lag(&[3, 1, 2]), ", from INSERT to receipt 2 ms (p50), 3 ms (p99)");

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -132,7 +132,7 @@ impl Instance {
     }
 
     /// SIGTERM: it finishes what it has begun.
-    pub(super) async fn stop(mut self) -> anyhow::Result<ExitStatus> {
+    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
         let pid = self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         if let Some(pid) = pid {
             kill_process(pid, Signal::TERM).context("a relay cannot be told to stop")?;
@@ -144,6 +144,6 @@ impl Instance {
         if !status.success() {
             bail!("a relay ended badly ({status}): see {}", self.log.display());
         }
-        Ok(status)
+        Ok(())
     }
 }

@@ -210,7 +210,8 @@ impl Stage<'_> {
                 ended.context("a writer died")?.context("a writer cannot write")?;
             }
             tally.take(&reading, display);
-            tally.show(shop, display, false);
+            tally.count(shop);
+            display.progress(&tally.figures);
             if writers.is_empty() && tally.is_over(shop).await? {
                 break;
             }
@@ -221,7 +222,9 @@ impl Stage<'_> {
         // What a relay sent at the very end counts as well.
         reading.finish().await?;
         tally.take(&reading, display);
-        tally.show(shop, display, true);
+        tally.count(shop);
+        tally.figures.lags.append(&mut tally.lags);
+        display.finish(&tally.figures);
         display.show_samples();
         let committed = shop.committed().await.context("the application's log cannot be read")?;
         let verdict = Verdict::of(&committed, &tally.received);
@@ -322,13 +325,9 @@ impl Tally {
         }
     }
 
-    fn show(&mut self, shop: &Shop, display: &mut Display, last: bool) {
+    fn count(&mut self, shop: &Shop) {
         self.figures.committed = shop.counts.committed.load(Ordering::Relaxed);
         self.figures.rolled_back = shop.counts.rolled_back.load(Ordering::Relaxed);
-        if last {
-            self.figures.lags.append(&mut self.lags);
-        }
-        display.progress(&self.figures, last);
     }
 
     /// Whether nothing more will come.

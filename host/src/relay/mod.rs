@@ -35,6 +35,7 @@ use crate::sink::Sink;
 use crate::store::Store;
 use crate::telemetry::LaneMetrics;
 use crate::transform::Plugins;
+use crate::words::chain;
 
 /// How far the relay has come in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -181,16 +182,4 @@ pub async fn run(
 /// Resolves when the phase has come at least as far as `wanted`, or nobody leads any more.
 async fn reached(phase: &mut phases::Receiver<Phase>, wanted: Phase) {
     let _ = phase.wait_for(|phase| *phase >= wanted).await;
-}
-
-/// An error with its causes, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
-        cause = inner.source();
-    }
-    text
 }

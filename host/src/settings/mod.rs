@@ -25,7 +25,6 @@ pub use self::problem::{Place, Problem, Problems, Severity};
 pub use self::secret::Secret;
 pub use self::section::Section;
 
-pub(crate) use self::problem::closest;
 pub(crate) use self::units::show_duration;
 
 use self::tree::{Node, Table, Value};

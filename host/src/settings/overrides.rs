@@ -8,8 +8,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::problem::{Place, Problem, fold};
+use super::problem::{Place, Problem};
 use super::tree::{Entry, Node, Table, Value, literal};
+use crate::words::fold;
 
 /// How the names of overriding variables start.
 pub(super) const PREFIX: &str = "HAULIER__";

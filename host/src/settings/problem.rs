@@ -139,26 +139,6 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// The candidate that `word` was probably meant to be.
-pub(crate) fn closest<'a>(
-    word: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
-    // One slip in three letters still reads as the same word; more is a guess.
-    let tolerated = word.chars().count() / 3;
-    candidates
-        .into_iter()
-        .map(|candidate| (strsim::damerau_levenshtein(&fold(word), &fold(candidate)), candidate))
-        .filter(|(distance, _)| *distance <= tolerated)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
-}
-
-/// `name` as it is compared: case apart, and with `-`, `_` and `.` alike.
-pub(crate) fn fold(name: &str) -> String {
-    name.to_lowercase().replace(['-', '.'], "_")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,15 +156,5 @@ mod tests {
         let place = Place::Variable("HAULIER__X".into());
         let warning = Problem::warning(place, "", "odd");
         assert_eq!(warning.to_string(), "HAULIER__X: warning: odd");
-    }
-
-    #[test]
-    fn the_closest_word_is_close() {
-        let words = ["bootstrap_servers", "publish_timeout", "type"];
-        assert_eq!(closest("bootstrap-server", words), Some("bootstrap_servers"));
-        assert_eq!(closest("tpye", words), Some("type"));
-        assert_eq!(closest("Type", words), Some("type"));
-        assert_eq!(closest("payload", words), None);
-        assert_eq!(closest("", words), None);
     }
 }

@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::describe::{ANY_NAME, Notes};
-use super::problem::{Place, Problem, closest};
+use super::problem::{Place, Problem};
 use super::tree::{Entry, Node, Table, Value};
 use super::{Context, Settings};
+use crate::words::closest;
 
 /// An unknown key's message lists the known ones up to this many; more is a wall of text.
 const MAX_LISTED_KEYS: usize = 24;

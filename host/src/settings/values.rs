@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use serde_json::{Number, Value as Json};
 
-use super::problem::{Problem, closest};
+use super::problem::Problem;
 use super::section::Section;
 use super::tree::{Node, Value, value};
 use super::units::{self, DURATION_FORM, SIZE_FORM, show_duration, show_size};
+use crate::words::closest;
 
 /// How much of a value a message shows.
 const MAX_SHOWN_CHARS: usize = 60;

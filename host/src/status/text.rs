@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use super::{
     GONE, InstanceStatus, LaneStatus, LeaseStatus, RUNNING, STOPPED, SourceStatus, Status,
 };
+use crate::words::{number, plain};
 
 /// Most entries of a list; the rest is counted.
 const MOST_ENTRIES: usize = 20;
@@ -242,19 +243,6 @@ fn instance_lines(instances: &[InstanceStatus]) -> Vec<Vec<(String, String)>> {
     instances.iter().map(entry).collect()
 }
 
-/// A number with its thousands set apart.
-pub(super) fn number(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// How many more there are, as an entry of a list.
 fn and_more(left_out: u64) -> String {
     format!("and {} more", number(left_out))
@@ -283,11 +271,6 @@ pub(super) fn span(millis: u64) -> String {
         3600..86_400 => two(seconds / 3600, "h", seconds % 3600 / 60, "min"),
         _ => two(seconds / 86_400, "d", seconds % 86_400 / 3600, "h"),
     }
-}
-
-/// `text` on one line, without control characters.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 #[cfg(test)]

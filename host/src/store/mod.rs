@@ -45,6 +45,7 @@
 //! Settling goes by token. Expired claims are taken again, in ever smaller batches, the last ones
 //! alone.
 
+mod calls;
 mod database;
 mod names;
 mod options;
@@ -54,6 +55,7 @@ mod sqlite;
 mod standing;
 mod survey;
 mod suspicion;
+mod tables;
 
 use std::time::Duration;
 

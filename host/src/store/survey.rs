@@ -4,6 +4,7 @@
 //! reads, in steps of bounded size, and shows nothing of a URL.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::names::COLUMNS;
 use super::{Database, postgres, sqlite};
@@ -17,6 +18,9 @@ pub(super) const MAX_LANES: i64 = 64;
 pub(super) const MAX_TABLES: i64 = 500;
 /// Sources of one registry that are looked at.
 pub(super) const MAX_SOURCES: i64 = 100;
+
+/// How long the whole look may take: a person waits.
+pub(super) const LOOK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a column of an outbox is usually called, without underscores and in lower case.
 const TELLING: [&str; 4] = ["payload", "aggregate", "eventtype", "topic"];
@@ -106,6 +110,10 @@ impl SurveyError {
     pub(super) fn unavailable(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Unavailable(cause.into())
     }
+
+    pub(super) fn too_slow() -> Self {
+        Self::unavailable(format!("not done after {LOOK_TIMEOUT:?}"))
+    }
 }
 
 /// Looks at the database of `url`; a relative path in it starts at `folder`. Changes nothing.
@@ -138,9 +146,31 @@ pub(super) fn looks_like_one(table: &str, columns: &[String]) -> bool {
     named && columns.iter().any(telling)
 }
 
+/// Whether these are the columns of the table that sources are registered in.
+pub(super) fn is_registry(columns: &[String]) -> bool {
+    ["source", "table_name", "shards"].iter().all(|name| columns.iter().any(|found| found == name))
+}
+
+impl Survey {
+    /// Nothing found yet.
+    pub(super) fn empty(database: Database, exists: bool) -> Self {
+        Self { database, exists, outboxes: Vec::new(), others: Vec::new(), taken: Vec::new() }
+    }
+}
+
 impl Waiting {
+    /// Adds the sample of one lane, of at most `limit` rows: type, whether the rows name a topic, and
+    /// how many they are.
+    pub(super) fn add_lane(&mut self, groups: Vec<(String, bool, i64)>, limit: i64) {
+        let before = self.rows;
+        for (name, with_topic, rows) in groups {
+            self.add(name, with_topic, rows);
+        }
+        self.more |= i64::try_from(self.rows - before).is_ok_and(|rows| rows >= limit);
+    }
+
     /// Adds a group of rows that a sample has counted.
-    pub(super) fn add(&mut self, name: String, with_topic: bool, rows: i64) {
+    fn add(&mut self, name: String, with_topic: bool, rows: i64) {
         let rows = u64::try_from(rows).unwrap_or_default();
         self.rows += rows;
         let at = match self.types.binary_search_by(|known| known.name.cmp(&name)) {

@@ -74,34 +74,70 @@ pub(super) fn leased_batch(
     })
 }
 
-/// How many rows that were lost this often are taken at once.
-pub(super) fn rows_at_once(losses: i32, max_rows: usize) -> usize {
-    match losses {
-        0 => max_rows.div_ceil(8),
-        1 => max_rows.div_ceil(64),
-        _ => 1,
+/// Rows that are to be claimed one by one, and what is said of them.
+#[derive(Debug)]
+pub(super) struct RowClaim {
+    pub(super) ids: Vec<i64>,
+    /// Losses to add to each.
+    pub(super) losses: i32,
+    full: bool,
+    suspicion: Suspicion,
+}
+
+impl RowClaim {
+    /// From due rows, given as id and payload size, that were read up to the limit.
+    pub(super) fn fresh(request: &ClaimRequest<'_>, rows: &[(i64, i64)]) -> Self {
+        let ids = fitting_ids(rows, request.max_bytes);
+        let full = rows.len() >= request.max_rows || ids.len() < rows.len();
+        Self { ids, losses: 0, full, suspicion: Suspicion::None }
+    }
+
+    /// From rows under expired claims, given as id, payload size and losses so far, those with the
+    /// fewest losses first: the more often they were lost, the fewer at once.
+    pub(super) fn expired(request: &ClaimRequest<'_>, rows: &[(i64, i64, i32)]) -> Self {
+        let losses = rows.first().map_or(0, |(_, _, losses)| *losses);
+        let at_once = match losses {
+            0 => request.max_rows.div_ceil(8),
+            1 => request.max_rows.div_ceil(64),
+            _ => 1,
+        };
+        let alike = rows.iter().take_while(|row| row.2 == losses).take(at_once);
+        let alike: Vec<(i64, i64)> = alike.map(|(id, size, _)| (*id, *size)).collect();
+        let convicted = losses + 1 >= ROW_LOSSES_TO_CONVICT;
+        Self {
+            ids: fitting_ids(&alike, request.max_bytes),
+            losses: 1,
+            full: true,
+            suspicion: if convicted { Suspicion::Convicted } else { Suspicion::Suspect },
+        }
+    }
+
+    /// The batch of these rows, once they are marked.
+    pub(super) fn batch(&self, request: &ClaimRequest<'_>, events: Vec<Event>) -> Batch {
+        Batch {
+            token: request.token,
+            ordering: request.ordering,
+            shards: Vec::new(),
+            events,
+            suspicion: self.suspicion,
+            full: self.full,
+        }
     }
 }
 
-/// What is said of rows that were lost this often before the claim that has just expired.
-pub(super) fn verdict_on_rows(losses: i32) -> Suspicion {
-    if losses + 1 >= ROW_LOSSES_TO_CONVICT { Suspicion::Convicted } else { Suspicion::Suspect }
-}
-
-/// How many of these payload sizes, in order, fit into one batch: at least one.
-pub(super) fn fitting(sizes: impl IntoIterator<Item = i64>, max_bytes: usize) -> usize {
+/// The ids of the rows that fit into one batch by their payload sizes, in order: at least one.
+pub(super) fn fitting_ids(rows: &[(i64, i64)], max_bytes: usize) -> Vec<i64> {
     let limit = i64::try_from(max_bytes).unwrap_or(i64::MAX);
     let mut bytes = 0_i64;
-    let fits = |size: i64| {
-        bytes = bytes.saturating_add(size);
-        bytes
-    };
-    sizes
-        .into_iter()
-        .map(fits)
-        .enumerate()
-        .take_while(|(at, sum)| *at == 0 || *sum <= limit)
-        .count()
+    let mut ids = Vec::new();
+    for (id, size) in rows {
+        bytes = bytes.saturating_add(*size);
+        if !ids.is_empty() && bytes > limit {
+            break;
+        }
+        ids.push(*id);
+    }
+    ids
 }
 
 /// What a lease row remembers of lost batches.

@@ -12,11 +12,11 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use super::check::chain;
-use super::{Exit, InitArgs, print_problems};
+use super::{Exit, InitArgs, complain, print_problems};
 use crate::config::{self, DEFAULT_FILE};
 use crate::sink::kafka;
 use crate::store::{self, Database, Survey, SurveyError};
+use crate::words::chain;
 
 /// The variable that the settings take the database's URL from.
 const VARIABLE: &str = "DATABASE_URL";
@@ -65,7 +65,7 @@ pub fn settings_text(findings: &Findings) -> Result<String, std::fmt::Error> {
 pub async fn init(config: Option<&Path>, args: &InitArgs) -> anyhow::Result<Exit> {
     let file = args.output.as_deref().or(config).unwrap_or(Path::new(DEFAULT_FILE));
     if !args.stdout && !args.force && file.symlink_metadata().is_ok() {
-        eprint(&format!(
+        complain(format!(
             "{} is there already: name another file with --output, or replace it with --force",
             file.display()
         ));
@@ -75,7 +75,7 @@ pub async fn init(config: Option<&Path>, args: &InitArgs) -> anyhow::Result<Exit
     let survey = match store::survey(url, Path::new("")).await {
         Ok(survey) => survey,
         Err(error) => {
-            eprint(&chain(&error));
+            complain(chain(&error));
             return Ok(match error {
                 SurveyError::Url(_) => Exit::Usage,
                 SurveyError::Unavailable(_) => Exit::Unavailable,
@@ -95,7 +95,7 @@ pub async fn init(config: Option<&Path>, args: &InitArgs) -> anyhow::Result<Exit
     let text = render::settings(&findings, &plan)?;
     if let Err(problems) = checked(&text, file, url) {
         let _ = print_problems(&problems, &mut io::stderr().lock());
-        eprint("no settings were written, since they would not be valid");
+        complain("no settings were written, since they would not be valid");
         return Ok(Exit::Failure);
     }
     let exported = std::env::var(VARIABLE).is_ok_and(|value| value == url);
@@ -124,7 +124,7 @@ async fn ask(servers: &str) -> Broker {
     let topics = match kafka::known_topics(servers).await {
         Ok(topics) => Some(topics),
         Err(failure) => {
-            eprint(&format!("{failure}; routes are suggested without knowing its topics"));
+            complain(format!("{failure}; routes are suggested without knowing its topics"));
             None
         }
     };
@@ -147,9 +147,4 @@ fn write(file: &Path, text: &str, args: &InitArgs) -> io::Result<()> {
         options.create_new(true);
     }
     options.open(file)?.write_all(text.as_bytes())
-}
-
-fn eprint(text: &str) {
-    // Where standard error is closed there is nobody to tell; the exit code still says it.
-    let _ = writeln!(io::stderr(), "haulier: {text}");
 }

@@ -10,6 +10,7 @@ use super::suggest::{Plan, Route, Source, State, Topic};
 use super::{Broker, Findings, Url};
 use crate::config::{DEFAULT_FILE, DEFAULT_LANE};
 use crate::store::Database;
+use crate::words::plain;
 
 /// Where the comment beside a setting begins.
 const COMMENT_COLUMN: usize = 34;
@@ -371,8 +372,7 @@ fn quoted(text: &str) -> String {
 
 /// A name as a comment shows it: in one line, and cut.
 fn shown(name: &str) -> String {
-    let plain = |letter: char| if letter.is_control() { '\u{fffd}' } else { letter };
-    let cut = name.chars().take(MAX_SHOWN_CHARS).map(plain).collect::<String>();
+    let cut = plain(&name.chars().take(MAX_SHOWN_CHARS).collect::<String>());
     if name.chars().count() > MAX_SHOWN_CHARS { cut + "…" } else { cut }
 }
 

@@ -9,9 +9,10 @@ use bytes::Bytes;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
 
-use super::schema::{Found, Tables};
+use super::schema::Found;
 use crate::event::{Event, EventId};
 use crate::json;
+use crate::store::tables::Tables;
 use crate::store::{PayloadType, Settle};
 
 /// The SQL of one source. Table names are quoted identifiers and types come from the catalogue, so

@@ -11,13 +11,11 @@ use uuid::Uuid;
 
 use super::events::{self, Statements};
 
-use super::{Connection, PostgresStore, Tables, seconds, sql_limit};
+use super::{Connection, PostgresStore, seconds, sql_limit};
 use crate::event::{LaneName, Ordering};
 use crate::store::suspicion::{History, Locked, Lost, leased_batch, rows_per_shard, taken};
+use crate::store::tables::Tables;
 use crate::store::{Batch, BatchClaim, ClaimRequest, Look};
-
-/// The shard number of the one lease of a lane with `ordering = "total"`.
-pub(super) const WHOLE_LANE: i32 = -1;
 
 /// Creates the lease rows of a lane; those that exist are left alone.
 pub(super) async fn create(

@@ -21,12 +21,15 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, PgPool, Postgres, Transaction};
 use tokio::sync::OnceCell;
 
-use self::schema::{Found, Tables};
+use self::schema::Found;
+use super::calls::{self, ACQUIRE_TIMEOUT, Nature};
+use super::tables::{Tables, leased_shards};
 use super::{
     Batch, BatchClaim, ClaimRequest, HaltedKeys, Heartbeat, InstanceSeen, LaneFound, LaneStats,
     LeaseStanding, Outbox, PayloadType, Settled, Settlement, Store, StoreConfig, StoreError,
 };
 use crate::event::{EventId, LaneName, Ordering};
+use crate::words::closest;
 
 pub(super) use self::survey::survey;
 
@@ -55,7 +58,10 @@ pub(super) fn check_url(url: &str) -> Result<(), String> {
     for parameter in query.split('&') {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
         if matches!(name, "sslmode" | "ssl-mode") && !SSL_MODES.contains(&value) {
-            return Err(format!("has an unknown {name}; there are {}", SSL_MODES.join(", ")));
+            let modes = SSL_MODES.join(", ");
+            let meant = closest(value, SSL_MODES);
+            let meant = meant.map_or(String::new(), |mode| format!("; did you mean '{mode}'?"));
+            return Err(format!("has an unknown {name}; there are {modes}{meant}"));
         }
     }
     PgConnectOptions::from_str(url).map(|_| ()).map_err(|_| {
@@ -65,11 +71,6 @@ pub(super) fn check_url(url: &str) -> Result<(), String> {
     })
 }
 
-/// How long a call waits for a connection before the database counts as unavailable.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long one call to the database may take before it counts as unavailable: a dead network path
-/// gives no error of its own. Far above a settle of the largest batch.
-const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How a claim's transaction begins. The isolation level is stated because the database's default
 /// may be another. Sequential scans are ruled out for this transaction only: a plan made while the
 /// table was empty would otherwise be kept when it has filled up.
@@ -118,7 +119,7 @@ impl PostgresStore {
                 Ok(found)
             })
             .await?;
-        found.map_err(|problem| self.schema_error(problem))
+        found.map_err(|problem| self.unfit(problem))
     }
 
     async fn statements(&self) -> Result<&events::Statements, StoreError> {
@@ -134,47 +135,17 @@ impl PostgresStore {
         self.pool.begin_with(BEGIN).await
     }
 
-    /// Runs a call with a time limit and turns what goes wrong into the contract's words.
     async fn bounded<T>(
         &self,
         doing: &'static str,
         call: impl Future<Output = Result<T, sqlx::Error>>,
     ) -> Result<T, StoreError> {
-        match tokio::time::timeout(CALL_TIMEOUT, call).await {
-            Ok(Ok(done)) => Ok(done),
-            Ok(Err(cause)) => Err(self.error(doing, cause)),
-            Err(elapsed) => Err(StoreError::Unavailable {
-                source_name: self.config.source.clone(),
-                doing,
-                cause: Box::new(elapsed),
-            }),
-        }
+        calls::bounded(&self.config.source, doing, nature, call).await
     }
 
-    fn error(&self, doing: &'static str, cause: sqlx::Error) -> StoreError {
-        let source_name = self.config.source.clone();
-        match nature(&cause) {
-            Nature::Passing => {
-                StoreError::Unavailable { source_name, doing, cause: Box::new(cause) }
-            }
-            Nature::Schema => StoreError::Schema {
-                source_name,
-                problem: format!("{cause}: run `haulier migrate`"),
-            },
-            Nature::Lasting => StoreError::Refused { source_name, doing, cause: Box::new(cause) },
-        }
+    fn unfit(&self, problem: String) -> StoreError {
+        calls::unfit(&self.config.source, problem)
     }
-
-    fn schema_error(&self, problem: String) -> StoreError {
-        StoreError::Schema { source_name: self.config.source.clone(), problem }
-    }
-}
-
-/// What an error of the driver means for the caller.
-enum Nature {
-    Passing,
-    Schema,
-    Lasting,
 }
 
 /// Sorts driver errors by SQLSTATE class (PostgreSQL manual, appendix A).
@@ -209,16 +180,10 @@ impl Store for PostgresStore {
     async fn open_lane(&self, lane: &LaneName, ordering: Ordering) -> Result<(), StoreError> {
         let found = self.look().await?;
         self.statements().await?;
-        let shards: Vec<i32> = match ordering {
-            Ordering::Key => (0..found.shards).collect(),
-            Ordering::Total => vec![leases::WHOLE_LANE],
-            Ordering::None => Vec::new(),
-        };
+        let shards = leased_shards(ordering, found.shards);
         if ordering != Ordering::Key && !found.whole_lane_index {
-            return Err(self.schema_error(format!(
-                "lane '{}' reads the whole lane, and table {} has no index for that: run `haulier migrate`",
-                lane.lane, self.tables.events,
-            )));
+            let who = format!("lane '{}'", lane.lane);
+            return Err(self.unfit(self.tables.without_lane_index(&who)));
         }
         self.bounded("open a lane", async {
             let mut connection = self.pool.acquire().await?;
@@ -324,10 +289,7 @@ impl Outbox for PostgresStore {
     async fn check(&self) -> Result<(), StoreError> {
         let found = self.look().await?;
         if self.config.whole_lane_index && !found.whole_lane_index {
-            return Err(self.schema_error(format!(
-                "a lane reads the whole lane, and table {} has no index for that: run `haulier migrate`",
-                self.tables.events,
-            )));
+            return Err(self.unfit(self.tables.without_lane_index("a lane")));
         }
         Ok(())
     }

@@ -4,13 +4,12 @@
 
 use std::time::Duration;
 
-use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::events::{self, Statements};
 use super::{Connection, PostgresStore, ids, seconds, sql_limit};
-use crate::store::suspicion::{fitting, rows_at_once, verdict_on_rows};
-use crate::store::{Batch, BatchClaim, ClaimRequest, Look, Suspicion};
+use crate::store::suspicion::RowClaim;
+use crate::store::{Batch, BatchClaim, ClaimRequest, Look};
 
 /// Claims due rows: on a full look those under expired claims first.
 pub(super) async fn claim(
@@ -41,18 +40,12 @@ async fn fresh(
         .bind(sql_limit(request.max_rows))
         .fetch_all(&mut *connection)
         .await?;
-    let chosen = chosen(&rows, request.max_bytes)?;
-    let full = rows.len() >= request.max_rows || chosen.len() < rows.len();
-    mark(
-        connection,
-        statements,
-        request,
-        &Marking { ids: chosen, losses: 0, full, suspicion: Suspicion::None },
-    )
-    .await
+    let due = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+    let due = due.collect::<Result<Vec<_>, sqlx::Error>>()?;
+    mark(connection, statements, request, &RowClaim::fresh(request, &due)).await
 }
 
-/// Takes rows whose claim has expired: the more often they were lost, the fewer at once.
+/// Takes rows whose claim has expired.
 async fn recover(
     connection: &mut Connection,
     statements: &Statements,
@@ -63,70 +56,32 @@ async fn recover(
         .bind(sql_limit(request.max_rows))
         .fetch_all(&mut *connection)
         .await?;
-    let Some(first) = rows.first() else {
-        return Ok(None);
-    };
-    let losses: i32 = first.try_get(2)?;
-    let mut alike = rows.len();
-    for (at, row) in rows.iter().enumerate() {
-        if row.try_get::<i32, _>(2)? != losses {
-            alike = at;
-            break;
-        }
-    }
-    let chosen =
-        chosen(&rows[..alike.min(rows_at_once(losses, request.max_rows))], request.max_bytes)?;
-    let suspicion = verdict_on_rows(losses);
-    mark(
-        connection,
-        statements,
-        request,
-        &Marking { ids: chosen, losses: 1, full: true, suspicion },
-    )
-    .await
-}
-
-/// The ids of the rows that fit into a batch.
-fn chosen(rows: &[PgRow], max_bytes: usize) -> Result<Vec<i64>, sqlx::Error> {
-    let sizes = rows.iter().map(|row| row.try_get(1)).collect::<Result<Vec<i64>, _>>()?;
-    rows[..fitting(sizes, max_bytes)].iter().map(|row| row.try_get(0)).collect()
-}
-
-struct Marking {
-    ids: Vec<i64>,
-    losses: i32,
-    full: bool,
-    suspicion: Suspicion,
+    let lost = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)));
+    let lost = lost.collect::<Result<Vec<_>, sqlx::Error>>()?;
+    mark(connection, statements, request, &RowClaim::expired(request, &lost)).await
 }
 
 async fn mark(
     connection: &mut Connection,
     statements: &Statements,
     request: &ClaimRequest<'_>,
-    marking: &Marking,
+    claim: &RowClaim,
 ) -> Result<Option<Batch>, sqlx::Error> {
-    if marking.ids.is_empty() {
+    if claim.ids.is_empty() {
         return Ok(None);
     }
     let rows = sqlx::query(statements.claim_rows())
-        .bind(&marking.ids)
+        .bind(&claim.ids)
         .bind(request.token.as_uuid())
         .bind(request.owner)
         .bind(seconds(request.lease))
-        .bind(marking.losses)
+        .bind(claim.losses)
         .fetch_all(connection)
         .await?;
     let mut claimed = rows.iter().map(events::event).collect::<Result<Vec<_>, _>>()?;
     // RETURNING promises no order.
     claimed.sort_unstable_by_key(|event| event.id);
-    Ok(Some(Batch {
-        token: request.token,
-        ordering: request.ordering,
-        shards: Vec::new(),
-        events: claimed,
-        suspicion: marking.suspicion,
-        full: marking.full,
-    }))
+    Ok(Some(claim.batch(request, claimed)))
 }
 
 /// Extends row claims; false when one of them was lost.

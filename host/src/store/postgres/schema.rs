@@ -6,82 +6,29 @@
 use sqlx::{Connection, PgConnection, Row};
 
 use crate::store::StoreConfig;
-use crate::store::names::{COLUMNS, TableName, literal, quoted};
-
-/// The layout these tables have; recorded with the source.
-const SCHEMA_VERSION: i32 = 1;
+use crate::store::names::quoted;
+use crate::store::tables::{Tables, Templates, absent};
 
 /// Serialises migrations of one database; "haulier" in ASCII.
 const MIGRATION_LOCK: i64 = 0x68_61_75_6c_69_65_72;
 
-const OUTBOX: &str = include_str!("../../../migrations/postgres/outbox.sql");
-const LANE_INDEX: &str = include_str!("../../../migrations/postgres/lane_index.sql");
-const SIDE_TABLES: &str = include_str!("../../../migrations/postgres/side_tables.sql");
-
-/// The names of a source's tables, as SQL.
-#[derive(Debug, Clone)]
-pub(super) struct Tables {
-    pub(super) name: TableName,
-    pub(super) events: String,
-    pub(super) leases: String,
-    pub(super) held_keys: String,
-    pub(super) sources: String,
-    pub(super) instances: String,
-}
-
-impl Tables {
-    pub(super) fn new(table: &str) -> Result<Self, String> {
-        let name = TableName::parse(table)?;
-        Ok(Self {
-            events: name.sql(),
-            leases: name.sibling("haulier_lease"),
-            held_keys: name.sibling("haulier_held_key"),
-            sources: name.sibling("haulier_source"),
-            instances: name.sibling("haulier_instance"),
-            name,
-        })
-    }
-}
+const TEMPLATES: Templates = Templates {
+    side_tables: include_str!("../../../migrations/postgres/side_tables.sql"),
+    outbox: include_str!("../../../migrations/postgres/outbox.sql"),
+    lane_index: include_str!("../../../migrations/postgres/lane_index.sql"),
+};
 
 /// The whole migration of one source as SQL that a person can read and run.
 pub(super) fn migration_sql(config: &StoreConfig, tables: &Tables) -> String {
-    let mut sql = String::new();
-    if let Some(schema) = tables.name.schema() {
-        sql.push_str(&format!("CREATE SCHEMA IF NOT EXISTS {};\n\n", quoted(schema)));
+    let places = [
+        ("{payload_type}", config.payload_type.sql()),
+        ("{shard_expression}", &shard_expression(config.shards)),
+    ];
+    let sql = tables.migration(config, &TEMPLATES, &places);
+    match tables.name.schema() {
+        Some(schema) => format!("CREATE SCHEMA IF NOT EXISTS {};\n\n{sql}", quoted(schema)),
+        None => sql,
     }
-    sql.push_str(&filled(SIDE_TABLES, config, tables));
-    sql.push('\n');
-    sql.push_str(&filled(OUTBOX, config, tables));
-    if config.whole_lane_index {
-        sql.push('\n');
-        sql.push_str(&filled(LANE_INDEX, config, tables));
-    }
-    sql.push_str(&format!(
-        "\nINSERT INTO {sources} (source, table_name, shards, schema_version)\nVALUES ({source}, {table}, {shards}, {SCHEMA_VERSION}) ON CONFLICT DO NOTHING;\n",
-        sources = tables.sources,
-        source = literal(&config.source),
-        table = literal(&tables.events),
-        shards = config.shards,
-    ));
-    sql
-}
-
-fn filled(template: &str, config: &StoreConfig, tables: &Tables) -> String {
-    let index = |suffix: &str| quoted(&tables.name.index(suffix));
-    template
-        .replace("{table}", &tables.events)
-        .replace("{leases}", &tables.leases)
-        .replace("{held_keys}", &tables.held_keys)
-        .replace("{sources}", &tables.sources)
-        .replace("{instances}", &tables.instances)
-        .replace("{payload_type}", config.payload_type.sql())
-        .replace("{shard_expression}", &shard_expression(config.shards))
-        .replace("{index_due}", &index("haulier_due"))
-        .replace("{index_lane}", &index("haulier_lane"))
-        .replace("{index_claims}", &index("haulier_claims"))
-        .replace("{index_published}", &index("haulier_published"))
-        .replace("{index_failed}", &index("haulier_failed"))
-        .replace("{index_held_event}", &quoted("haulier_held_key_event"))
 }
 
 /// Shard of the ordering key. `sha256` gives the same in every version (the hash functions of hash
@@ -139,7 +86,6 @@ pub(super) async fn find(
     config: &StoreConfig,
     tables: &Tables,
 ) -> Result<Result<Found, String>, sqlx::Error> {
-    let remedy = "run `haulier migrate`";
     let columns = sqlx::query(
         "SELECT attname::text, atttypid::regtype::text FROM pg_attribute \
          WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped",
@@ -148,34 +94,26 @@ pub(super) async fn find(
     .fetch_all(&mut *connection)
     .await?;
     if columns.is_empty() {
-        return Ok(Err(format!("there is no table {}: {remedy}", tables.events)));
+        return Ok(Err(absent(&tables.events)));
     }
     let mut types = std::collections::HashMap::new();
     for row in columns {
         types.insert(row.try_get::<String, _>(0)?, row.try_get::<String, _>(1)?);
     }
-    let missing: Vec<_> = COLUMNS.into_iter().filter(|name| !types.contains_key(*name)).collect();
-    if !missing.is_empty() {
-        return Ok(Err(format!(
-            "table {} is not an outbox of Haulier, it lacks {}: name another table, or move this one away and {remedy}",
-            tables.events,
-            missing.join(", "),
-        )));
+    if let Some(problem) = tables.misfit(|name| types.contains_key(name)) {
+        return Ok(Err(problem));
     }
-    for side in [&tables.sources, &tables.leases, &tables.held_keys, &tables.instances] {
+    for side in tables.side_tables() {
         let there: bool = sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL")
             .bind(side)
             .fetch_one(&mut *connection)
             .await?;
         if !there {
-            return Ok(Err(format!("there is no table {side}: {remedy}")));
+            return Ok(Err(absent(side)));
         }
     }
     let Some(shards) = registered(connection, config, tables).await? else {
-        return Ok(Err(format!(
-            "source '{}' is not registered for table {}: {remedy}; if the source was renamed, change its name in {}, {} and {} as well",
-            config.source, tables.events, tables.sources, tables.leases, tables.held_keys,
-        )));
+        return Ok(Err(tables.unregistered(&config.source)));
     };
     let whole_lane_index: bool = sqlx::query_scalar(
         "SELECT EXISTS (SELECT 1 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \

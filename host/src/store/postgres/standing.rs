@@ -8,10 +8,10 @@ use std::sync::Arc;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::events::{CLOCK, Statements};
-use super::leases::WHOLE_LANE;
 use super::{Connection, seconds, sql_limit};
 use crate::event::{EventId, LaneName, Ordering};
 use crate::store::standing::{FORGOTTEN_AFTER, MOST_CLAIMED_ROWS, age};
+use crate::store::tables::WHOLE_LANE;
 use crate::store::{
     Expiry, HaltedKeys, Heartbeat, InstanceSeen, LaneFound, LeaseStanding, Life, MOST_HALTED_NAMED,
     MOST_INSTANCES, MOST_LANES_FOUND, MOST_LEASES, Part,

@@ -12,15 +12,13 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row};
 use super::Connection;
 use crate::store::names::TableName;
 use crate::store::survey::{
-    MAX_LANES, MAX_SOURCES, MAX_TABLES, OtherTable, Registered, Survey, SurveyError, Waiting,
-    is_ours, looks_like_one,
+    LOOK_TIMEOUT, MAX_LANES, MAX_SOURCES, MAX_TABLES, OtherTable, Registered, Survey, SurveyError,
+    Waiting, is_ours, is_registry, looks_like_one,
 };
 use crate::store::{Database, FoundOutbox};
 
 /// How long connecting may take: a person waits.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the whole look may take.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(60);
 
 const BEGIN: &str = "BEGIN READ ONLY; SET LOCAL statement_timeout = '10s'";
 /// For the rows: walk the index of pending rows in its order, and nothing else.
@@ -55,6 +53,10 @@ impl Relation {
     fn table_name(&self) -> TableName {
         TableName::new((!self.visible).then(|| self.schema.clone()), self.name.clone())
     }
+
+    fn is_registry(&self) -> bool {
+        self.name == "haulier_source" && self.readable && is_registry(&self.columns)
+    }
 }
 
 /// A row of a registry, with the table it means.
@@ -81,9 +83,7 @@ pub(in crate::store) async fn survey(url: &str) -> Result<Survey, SurveyError> {
         .map_err(|_| SurveyError::unavailable(format!("no answer within {CONNECT_TIMEOUT:?}")))?
         .map_err(SurveyError::unavailable)?;
     let looked = tokio::time::timeout(LOOK_TIMEOUT, look(&mut connection)).await;
-    let survey = looked
-        .map_err(|_| SurveyError::unavailable(format!("not done after {LOOK_TIMEOUT:?}")))?
-        .map_err(SurveyError::unavailable)?;
+    let survey = looked.map_err(|_| SurveyError::too_slow())?.map_err(SurveyError::unavailable)?;
     // Everything is known; that the server hears the goodbye does not matter.
     let _ = connection.close().await;
     Ok(survey)
@@ -93,17 +93,11 @@ async fn look(connection: &mut Connection) -> Result<Survey, sqlx::Error> {
     let mut transaction = connection.begin_with(BEGIN).await?;
     let relations = relations(&mut transaction).await?;
     let mut registrations = Vec::new();
-    for relation in relations.iter().filter(|relation| is_registry(relation)) {
+    for relation in relations.iter().filter(|relation| relation.is_registry()) {
         registrations.extend(registered(&mut transaction, relation).await?);
     }
     transaction.rollback().await?;
-    let mut survey = Survey {
-        database: Database::Postgres,
-        exists: true,
-        outboxes: Vec::new(),
-        others: Vec::new(),
-        taken: Vec::new(),
-    };
+    let mut survey = Survey::empty(Database::Postgres, true);
     for relation in relations {
         let ours = relation.is_table && is_ours(&relation.columns);
         if relation.visible && !ours {
@@ -133,12 +127,6 @@ async fn relations(connection: &mut Connection) -> Result<Vec<Relation>, sqlx::E
         })
     };
     rows.iter().map(read).collect()
-}
-
-fn is_registry(relation: &Relation) -> bool {
-    let has = |wanted: &&str| relation.columns.iter().any(|column| column == wanted);
-    let columns = ["source", "table_name", "shards"];
-    relation.name == "haulier_source" && relation.readable && columns.iter().all(has)
 }
 
 async fn registered(
@@ -219,16 +207,13 @@ async fn sample(connection: &mut Connection, table: &str) -> Result<Waiting, sql
     );
     let mut waiting = Waiting::default();
     for lane in &lanes {
-        let before = waiting.rows;
         let rows = sqlx::query(AssertSqlSafe(sql.clone()))
             .bind(lane)
             .bind(limit)
             .fetch_all(&mut *connection)
             .await?;
-        for row in rows {
-            waiting.add(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        }
-        waiting.more |= i64::try_from(waiting.rows - before).is_ok_and(|rows| rows >= limit);
+        let groups = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)));
+        waiting.add_lane(groups.collect::<Result<_, sqlx::Error>>()?, limit);
     }
     waiting.lanes = lanes;
     Ok(waiting)

@@ -11,10 +11,11 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::Connection;
-use super::schema::{Found, Tables};
+use super::schema::Found;
 use crate::event::{Event, EventId};
 use crate::json;
 use crate::store::Settle;
+use crate::store::tables::Tables;
 
 /// What is known of one source's tables.
 pub(super) struct Statements {
@@ -97,6 +98,11 @@ pub(super) fn list(numbers: &[i64]) -> String {
     }
     text.push(']');
     text
+}
+
+/// A list of shards in the same form.
+pub(super) fn shard_list(shards: &[i32]) -> String {
+    list(&shards.iter().map(|shard| i64::from(*shard)).collect::<Vec<_>>())
 }
 
 /// Reads whole events by id, in id order. Their shard is the row's.

@@ -10,25 +10,24 @@ use std::time::Duration;
 use sqlx::{AssertSqlSafe, Row};
 use uuid::Uuid;
 
-use super::events::{self, Due, SIZE, Statements, list};
+use super::events::{self, Due, SIZE, Statements, list, shard_list};
 use super::{Connection, SqliteStore, millis, sql_limit};
 use crate::event::{Event, LaneName, Ordering};
 use crate::store::suspicion::{
-    History, Locked, Lost, fitting, leased_batch, rows_per_shard, taken,
+    History, Locked, Lost, fitting_ids, leased_batch, rows_per_shard, taken,
 };
+use crate::store::tables::WHOLE_LANE;
 use crate::store::{Batch, BatchClaim, ClaimRequest, Look};
-
-/// The shard number of the one lease of a lane with `ordering = "total"`.
-pub(super) const WHOLE_LANE: i32 = -1;
 
 /// Creates the lease rows of a lane; those that exist are left alone.
 pub(super) async fn create(
     connection: &mut Connection,
     statements: &Statements,
     lane: &LaneName,
-    shards: &[i64],
+    shards: &[i32],
 ) -> Result<(), sqlx::Error> {
     let leases = &statements.tables.leases;
+    let shards = shard_list(shards);
     let missing = format!(
         "SELECT EXISTS (SELECT 1 FROM json_each(?3) j WHERE NOT EXISTS \
            (SELECT 1 FROM {leases} l WHERE l.source = ?1 AND l.lane = ?2 AND l.shard = j.value))"
@@ -37,7 +36,7 @@ pub(super) async fn create(
     let missing: bool = sqlx::query_scalar(AssertSqlSafe(missing))
         .bind(&*lane.source)
         .bind(&*lane.lane)
-        .bind(list(shards))
+        .bind(&shards)
         .fetch_one(&mut *connection)
         .await?;
     if !missing {
@@ -50,7 +49,7 @@ pub(super) async fn create(
     sqlx::query(AssertSqlSafe(sql))
         .bind(&*lane.source)
         .bind(&*lane.lane)
-        .bind(list(shards))
+        .bind(&shards)
         .execute(connection)
         .await
         .map(|_| ())
@@ -176,8 +175,7 @@ async fn take(
     now: i64,
 ) -> Result<Option<Batch>, sqlx::Error> {
     let due = due_ids(connection, statements, request, locked, now).await?;
-    let count = fitting(due.iter().map(|(_, size)| *size), request.max_bytes);
-    let mut ids: Vec<i64> = due[..count].iter().map(|(id, _)| *id).collect();
+    let mut ids = fitting_ids(&due, request.max_bytes);
     ids.sort_unstable();
     let mut found = events::read(connection, statements, &request.lane.source, now, &ids).await?;
     if request.ordering == Ordering::Total {
@@ -339,11 +337,10 @@ pub(super) async fn renew(
         statements.tables.leases,
         now = super::NOW,
     );
-    let shards: Vec<i64> = batch.shards.iter().map(|shard| i64::from(*shard)).collect();
     let renewed = sqlx::query(AssertSqlSafe(sql))
         .bind(&*lane.source)
         .bind(&*lane.lane)
-        .bind(list(&shards))
+        .bind(shard_list(&batch.shards))
         .bind(batch.token.as_uuid())
         .bind(millis(lease))
         .execute(connection)

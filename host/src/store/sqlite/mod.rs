@@ -26,7 +26,9 @@ use sqlx::{
 };
 use tokio::sync::OnceCell;
 
-use self::schema::{Found, Tables};
+use self::schema::Found;
+use super::calls::{self, ACQUIRE_TIMEOUT, Nature};
+use super::tables::{Tables, leased_shards};
 use super::{
     Batch, BatchClaim, ClaimRequest, HaltedKeys, Heartbeat, InstanceSeen, LaneFound, LaneStats,
     LeaseStanding, Outbox, Settled, Settlement, Store, StoreConfig, StoreError,
@@ -42,12 +44,8 @@ const FAR: i64 = 253_402_300_799_999;
 /// How a write begins: with the right to write, so that what it reads stays true until it commits.
 const BEGIN: &str = "BEGIN IMMEDIATE";
 
-/// How long a call waits for a connection before the database counts as unavailable.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a write waits for other writers of the file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long one call may take before the database counts as unavailable.
-const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Primary result codes (<https://www.sqlite.org/rescode.html>).
 mod code {
@@ -143,10 +141,9 @@ impl SqliteStore {
     async fn look(&self) -> Result<Found, StoreError> {
         let file = self.options.get_filename();
         if !file.exists() {
-            return Err(self.schema_error(format!(
-                "there is no file {}: run `haulier migrate`",
-                file.display()
-            )));
+            return Err(
+                self.unfit(format!("there is no file {}: run `haulier migrate`", file.display()))
+            );
         }
         let found = self
             .bounded("look at the tables", async {
@@ -156,7 +153,7 @@ impl SqliteStore {
                 Ok(found)
             })
             .await?;
-        found.map_err(|problem| self.schema_error(problem))
+        found.map_err(|problem| self.unfit(problem))
     }
 
     async fn statements(&self) -> Result<&events::Statements, StoreError> {
@@ -172,39 +169,16 @@ impl SqliteStore {
         self.pool.begin_with(BEGIN).await
     }
 
-    /// Runs a call with a time limit and turns what goes wrong into the contract's words.
     async fn bounded<T>(
         &self,
         doing: &'static str,
         call: impl Future<Output = Result<T, sqlx::Error>>,
     ) -> Result<T, StoreError> {
-        match tokio::time::timeout(CALL_TIMEOUT, call).await {
-            Ok(Ok(done)) => Ok(done),
-            Ok(Err(cause)) => Err(self.error(doing, cause)),
-            Err(elapsed) => Err(StoreError::Unavailable {
-                source_name: self.config.source.clone(),
-                doing,
-                cause: Box::new(elapsed),
-            }),
-        }
+        calls::bounded(&self.config.source, doing, nature, call).await
     }
 
-    fn error(&self, doing: &'static str, cause: sqlx::Error) -> StoreError {
-        let source_name = self.config.source.clone();
-        match nature(&cause) {
-            Nature::Passing => {
-                StoreError::Unavailable { source_name, doing, cause: Box::new(cause) }
-            }
-            Nature::Schema => StoreError::Schema {
-                source_name,
-                problem: format!("{cause}: run `haulier migrate`"),
-            },
-            Nature::Lasting => StoreError::Refused { source_name, doing, cause: Box::new(cause) },
-        }
-    }
-
-    fn schema_error(&self, problem: String) -> StoreError {
-        StoreError::Schema { source_name: self.config.source.clone(), problem }
+    fn unfit(&self, problem: String) -> StoreError {
+        calls::unfit(&self.config.source, problem)
     }
 }
 
@@ -217,13 +191,6 @@ async fn settle_for_normal(connection: &mut Connection) -> Result<(), sqlx::Erro
         connection.execute("PRAGMA synchronous = NORMAL").await?;
     }
     Ok(())
-}
-
-/// What an error of the driver means for the caller.
-enum Nature {
-    Passing,
-    Schema,
-    Lasting,
 }
 
 /// The primary result code of an error of SQLite itself.
@@ -277,16 +244,10 @@ impl Store for SqliteStore {
     async fn open_lane(&self, lane: &LaneName, ordering: Ordering) -> Result<(), StoreError> {
         let found = self.look().await?;
         let statements = self.statements().await?;
-        let shards: Vec<i64> = match ordering {
-            Ordering::Key => (0..i64::from(found.shards)).collect(),
-            Ordering::Total => vec![i64::from(leases::WHOLE_LANE)],
-            Ordering::None => Vec::new(),
-        };
+        let shards = leased_shards(ordering, found.shards);
         if ordering != Ordering::Key && !found.whole_lane_index {
-            return Err(self.schema_error(format!(
-                "lane '{}' reads the whole lane, and table {} has no index for that: run `haulier migrate`",
-                lane.lane, self.tables.events,
-            )));
+            let who = format!("lane '{}'", lane.lane);
+            return Err(self.unfit(self.tables.without_lane_index(&who)));
         }
         self.bounded("open a lane", async {
             let mut connection = self.pool.acquire().await?;
@@ -394,10 +355,7 @@ impl Outbox for SqliteStore {
     async fn check(&self) -> Result<(), StoreError> {
         let found = self.look().await?;
         if self.config.whole_lane_index && !found.whole_lane_index {
-            return Err(self.schema_error(format!(
-                "a lane reads the whole lane, and table {} has no index for that: run `haulier migrate`",
-                self.tables.events,
-            )));
+            return Err(self.unfit(self.tables.without_lane_index("a lane")));
         }
         Ok(())
     }

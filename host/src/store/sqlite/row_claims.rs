@@ -4,14 +4,13 @@
 
 use std::time::Duration;
 
-use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::events::{self, SIZE, Statements, list};
 use super::{Connection, SqliteStore, ids, millis, sql_limit};
 use crate::event::EventId;
-use crate::store::suspicion::{fitting, rows_at_once, verdict_on_rows};
-use crate::store::{Batch, BatchClaim, ClaimRequest, Look, Suspicion};
+use crate::store::suspicion::RowClaim;
+use crate::store::{Batch, BatchClaim, ClaimRequest, Look};
 
 /// Claims due rows: on a full look those under expired claims first.
 pub(super) async fn claim(
@@ -28,71 +27,47 @@ pub(super) async fn claim(
     drop(connection);
     let mut transaction = store.begin().await?;
     let now = super::now(&mut transaction).await?;
-    let marking = next(&mut transaction, statements, request, now).await?;
-    let batch = mark(&mut transaction, statements, request, marking, now).await?;
+    let claim = next(&mut transaction, statements, request, now).await?;
+    let batch = mark(&mut transaction, statements, request, &claim, now).await?;
     transaction.commit().await?;
     Ok(batch)
 }
 
-/// What to claim.
-struct Marking {
-    ids: Vec<i64>,
-    losses: i32,
-    full: bool,
-    suspicion: Suspicion,
-}
-
+/// What to claim: on a full look rows under expired claims first.
 async fn next(
     connection: &mut Connection,
     statements: &Statements,
     request: &ClaimRequest<'_>,
     now: i64,
-) -> Result<Marking, sqlx::Error> {
+) -> Result<RowClaim, sqlx::Error> {
     if request.look == Look::Full {
-        let expired = expired(connection, statements, request, now).await?;
-        if !expired.ids.is_empty() {
-            return Ok(expired);
+        let expired = "e.status = 'PROCESSING' AND e.claim_expires_at <= ?2 \
+                       ORDER BY e.claim_losses, e.id";
+        let rows = rows(connection, statements, request, now, ("haulier_claims", expired)).await?;
+        if !rows.is_empty() {
+            return Ok(RowClaim::expired(request, &rows));
         }
     }
-    fresh(connection, statements, request, now).await
+    let due = "e.status = 'PENDING' AND e.available_at <= ?2 ORDER BY e.id";
+    let rows = rows(connection, statements, request, now, ("haulier_lane", due)).await?;
+    let rows: Vec<(i64, i64)> = rows.into_iter().map(|(id, size, _)| (id, size)).collect();
+    Ok(RowClaim::fresh(request, &rows))
 }
 
-async fn fresh(
+/// Id, payload size and losses of the lane's rows that an index finds by this condition, whose order
+/// ends it. `?2` in it is `now`.
+async fn rows(
     connection: &mut Connection,
     statements: &Statements,
     request: &ClaimRequest<'_>,
     now: i64,
-) -> Result<Marking, sqlx::Error> {
-    let sql = format!(
-        "SELECT e.id, {SIZE} FROM {events} e INDEXED BY {index} \
-         WHERE e.lane = ?1 AND e.status = 'PENDING' AND e.available_at <= ?2 ORDER BY e.id LIMIT ?3",
-        events = statements.tables.events,
-        index = statements.tables.index("haulier_lane"),
-    );
-    let rows = sqlx::query(AssertSqlSafe(sql))
-        .bind(&*request.lane.lane)
-        .bind(now)
-        .bind(sql_limit(request.max_rows))
-        .fetch_all(connection)
-        .await?;
-    let ids = chosen(&rows, request.max_bytes)?;
-    let full = rows.len() >= request.max_rows || ids.len() < rows.len();
-    Ok(Marking { ids, losses: 0, full, suspicion: Suspicion::None })
-}
-
-/// Rows whose claim has expired: the more often they were lost, the fewer at once.
-async fn expired(
-    connection: &mut Connection,
-    statements: &Statements,
-    request: &ClaimRequest<'_>,
-    now: i64,
-) -> Result<Marking, sqlx::Error> {
+    (index, condition): (&str, &str),
+) -> Result<Vec<(i64, i64, i32)>, sqlx::Error> {
     let sql = format!(
         "SELECT e.id, {SIZE}, e.claim_losses FROM {events} e INDEXED BY {index} \
-         WHERE e.lane = ?1 AND e.status = 'PROCESSING' AND e.claim_expires_at <= ?2 \
-         ORDER BY e.claim_losses, e.id LIMIT ?3",
+         WHERE e.lane = ?1 AND {condition} LIMIT ?3",
         events = statements.tables.events,
-        index = statements.tables.index("haulier_claims"),
+        index = statements.tables.index(index),
     );
     let rows = sqlx::query(AssertSqlSafe(sql))
         .bind(&*request.lane.lane)
@@ -100,28 +75,17 @@ async fn expired(
         .bind(sql_limit(request.max_rows))
         .fetch_all(connection)
         .await?;
-    let losses = rows.iter().map(|row| row.try_get(2)).collect::<Result<Vec<i32>, _>>()?;
-    let fewest = losses.first().copied().unwrap_or_default();
-    let alike = losses.iter().take_while(|losses| **losses == fewest).count();
-    let at_once = alike.min(rows_at_once(fewest, request.max_rows));
-    let ids = chosen(&rows[..at_once], request.max_bytes)?;
-    Ok(Marking { ids, losses: 1, full: true, suspicion: verdict_on_rows(fewest) })
-}
-
-/// The ids of the rows that fit into a batch.
-fn chosen(rows: &[SqliteRow], max_bytes: usize) -> Result<Vec<i64>, sqlx::Error> {
-    let sizes = rows.iter().map(|row| row.try_get(1)).collect::<Result<Vec<i64>, _>>()?;
-    rows[..fitting(sizes, max_bytes)].iter().map(|row| row.try_get(0)).collect()
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))).collect()
 }
 
 async fn mark(
     connection: &mut Connection,
     statements: &Statements,
     request: &ClaimRequest<'_>,
-    marking: Marking,
+    claim: &RowClaim,
     now: i64,
 ) -> Result<Option<Batch>, sqlx::Error> {
-    if marking.ids.is_empty() {
+    if claim.ids.is_empty() {
         return Ok(None);
     }
     let sql = format!(
@@ -131,27 +95,20 @@ async fn mark(
         statements.tables.events
     );
     sqlx::query(AssertSqlSafe(sql))
-        .bind(list(&marking.ids))
+        .bind(list(&claim.ids))
         .bind(request.token.as_uuid())
         .bind(request.owner)
         .bind(now.saturating_add(millis(request.lease)))
-        .bind(marking.losses)
+        .bind(claim.losses)
         .execute(&mut *connection)
         .await?;
     let source = &request.lane.source;
-    let mut claimed = events::read(connection, statements, source, now, &marking.ids).await?;
+    let mut claimed = events::read(connection, statements, source, now, &claim.ids).await?;
     for event in &mut claimed {
         // A lane without order has no shards and holds no keys.
         (event.shard, event.holds_key) = (0, false);
     }
-    Ok(Some(Batch {
-        token: request.token,
-        ordering: request.ordering,
-        shards: Vec::new(),
-        events: claimed,
-        suspicion: marking.suspicion,
-        full: marking.full,
-    }))
+    Ok(Some(claim.batch(request, claimed)))
 }
 
 /// Extends row claims; false when one of them was lost.

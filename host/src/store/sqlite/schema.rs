@@ -8,70 +8,21 @@ use std::time::{Duration, Instant};
 use sqlx::{AssertSqlSafe, Row};
 
 use super::{BEGIN, Connection, NOW};
-use crate::store::names::{COLUMNS, TableName, literal, quoted};
+use crate::store::tables::{Tables, Templates, absent};
 use crate::store::{PayloadType, StoreConfig};
-
-/// The layout these tables have; recorded with the source.
-const SCHEMA_VERSION: i32 = 1;
 
 /// How long `migrate` tries to put a busy file into write-ahead mode, and how often.
 const WAL_LIMIT: Duration = Duration::from_secs(10);
 const WAL_PAUSE: Duration = Duration::from_millis(50);
 
-const OUTBOX: &str = include_str!("../../../migrations/sqlite/outbox.sql");
-const LANE_INDEX: &str = include_str!("../../../migrations/sqlite/lane_index.sql");
-const SIDE_TABLES: &str = include_str!("../../../migrations/sqlite/side_tables.sql");
-
-/// The names of a source's tables, as SQL.
-#[derive(Debug, Clone)]
-pub(super) struct Tables {
-    pub(super) name: TableName,
-    pub(super) events: String,
-    pub(super) leases: String,
-    pub(super) held_keys: String,
-    pub(super) sources: String,
-    pub(super) instances: String,
-}
-
-impl Tables {
-    pub(super) fn new(table: &str) -> Result<Self, String> {
-        let name = TableName::parse(table)?;
-        Ok(Self {
-            events: name.sql(),
-            leases: name.sibling("haulier_lease"),
-            held_keys: name.sibling("haulier_held_key"),
-            sources: name.sibling("haulier_source"),
-            instances: name.sibling("haulier_instance"),
-            name,
-        })
-    }
-
-    /// An index of the outbox table, as SQL.
-    pub(super) fn index(&self, suffix: &str) -> String {
-        quoted(&self.name.index(suffix))
-    }
-}
+const TEMPLATES: Templates = Templates {
+    side_tables: include_str!("../../../migrations/sqlite/side_tables.sql"),
+    outbox: include_str!("../../../migrations/sqlite/outbox.sql"),
+    lane_index: include_str!("../../../migrations/sqlite/lane_index.sql"),
+};
 
 /// The whole migration of one source as SQL that a person can read and run.
 pub(super) fn migration_sql(config: &StoreConfig, tables: &Tables) -> String {
-    let mut sql = filled(SIDE_TABLES, config, tables);
-    sql.push('\n');
-    sql.push_str(&filled(OUTBOX, config, tables));
-    if config.whole_lane_index {
-        sql.push('\n');
-        sql.push_str(&filled(LANE_INDEX, config, tables));
-    }
-    sql.push_str(&format!(
-        "\nINSERT INTO {sources} (source, table_name, shards, schema_version)\nVALUES ({source}, {table}, {shards}, {SCHEMA_VERSION}) ON CONFLICT DO NOTHING;\n",
-        sources = tables.sources,
-        source = literal(&config.source),
-        table = literal(&tables.events),
-        shards = config.shards,
-    ));
-    sql
-}
-
-fn filled(template: &str, config: &StoreConfig, tables: &Tables) -> String {
     let payload = match config.payload_type {
         PayloadType::Json | PayloadType::Jsonb => {
             "TEXT CHECK (payload IS NULL OR json_valid(payload))"
@@ -79,21 +30,12 @@ fn filled(template: &str, config: &StoreConfig, tables: &Tables) -> String {
         PayloadType::Text => "TEXT",
         PayloadType::Bytea => "BLOB",
     };
-    template
-        .replace("{table}", &tables.events)
-        .replace("{leases}", &tables.leases)
-        .replace("{held_keys}", &tables.held_keys)
-        .replace("{sources}", &tables.sources)
-        .replace("{instances}", &tables.instances)
-        .replace("{now}", NOW)
-        .replace("{payload_column}", payload)
-        .replace("{shard_expression}", &shard_expression(config.shards))
-        .replace("{index_due}", &tables.index("haulier_due"))
-        .replace("{index_lane}", &tables.index("haulier_lane"))
-        .replace("{index_claims}", &tables.index("haulier_claims"))
-        .replace("{index_published}", &tables.index("haulier_published"))
-        .replace("{index_failed}", &tables.index("haulier_failed"))
-        .replace("{index_held_event}", &quoted("haulier_held_key_event"))
+    let places = [
+        ("{now}", NOW),
+        ("{payload_column}", payload),
+        ("{shard_expression}", &shard_expression(config.shards)),
+    ];
+    tables.migration(config, &TEMPLATES, &places)
 }
 
 /// Shard of the ordering key. SQLite has no hash function, so the key's bytes become decimal digits,
@@ -163,23 +105,16 @@ pub(super) async fn find(
     config: &StoreConfig,
     tables: &Tables,
 ) -> Result<Result<Found, String>, sqlx::Error> {
-    let remedy = "run `haulier migrate`";
     let columns = columns(connection, &tables.events).await?;
     if columns.is_empty() {
-        return Ok(Err(format!("there is no table {}: {remedy}", tables.events)));
+        return Ok(Err(absent(&tables.events)));
     }
-    let missing: Vec<_> =
-        COLUMNS.into_iter().filter(|name| columns.iter().all(|column| column != name)).collect();
-    if !missing.is_empty() {
-        return Ok(Err(format!(
-            "table {} is not an outbox of Haulier, it lacks {}: name another table, or move this one away and {remedy}",
-            tables.events,
-            missing.join(", "),
-        )));
+    if let Some(problem) = tables.misfit(|name| columns.iter().any(|column| column == name)) {
+        return Ok(Err(problem));
     }
-    for side in [&tables.sources, &tables.leases, &tables.held_keys, &tables.instances] {
+    for side in tables.side_tables() {
         if self::columns(connection, side).await?.is_empty() {
-            return Ok(Err(format!("there is no table {side}: {remedy}")));
+            return Ok(Err(absent(side)));
         }
     }
     let sql =
@@ -190,10 +125,7 @@ pub(super) async fn find(
         .fetch_optional(&mut *connection)
         .await?;
     let Some(shards) = registered else {
-        return Ok(Err(format!(
-            "source '{}' is not registered for table {}: {remedy}; if the source was renamed, change its name in {}, {} and {} as well",
-            config.source, tables.events, tables.sources, tables.leases, tables.held_keys,
-        )));
+        return Ok(Err(tables.unregistered(&config.source)));
     };
     let whole_lane_index: bool = sqlx::query_scalar(
         "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = ?1)",

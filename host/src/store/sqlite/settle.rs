@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use sqlx::AssertSqlSafe;
 
-use super::events::{Statements, list};
+use super::events::{Statements, list, shard_list};
 use super::{Connection, FAR, ids, millis};
 use crate::event::{LaneName, Ordering};
 use crate::store::plan::{Due, Plan};
@@ -74,10 +74,6 @@ async fn owned_rows(
     Ok(rows.into_iter().collect())
 }
 
-fn shards(batch: &BatchClaim) -> String {
-    list(&batch.shards.iter().map(|shard| i64::from(*shard)).collect::<Vec<_>>())
-}
-
 async fn owned_shards(
     connection: &mut Connection,
     statements: &Statements,
@@ -92,7 +88,7 @@ async fn owned_shards(
     let rows = sqlx::query_scalar(AssertSqlSafe(sql))
         .bind(&*lane.source)
         .bind(&*lane.lane)
-        .bind(shards(batch))
+        .bind(shard_list(&batch.shards))
         .bind(batch.token.as_uuid())
         .fetch_all(connection)
         .await?;
@@ -115,7 +111,7 @@ async fn clear_suspicion(
     sqlx::query(AssertSqlSafe(sql))
         .bind(&*lane.source)
         .bind(&*lane.lane)
-        .bind(shards(batch))
+        .bind(shard_list(&batch.shards))
         .bind(batch.token.as_uuid())
         .execute(connection)
         .await

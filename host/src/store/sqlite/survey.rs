@@ -8,17 +8,16 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row};
 
-use super::schema::{self, Tables};
+use super::schema;
 use super::{Connection, options};
 use crate::store::names::TableName;
 use crate::store::survey::{
-    MAX_LANES, MAX_SOURCES, MAX_TABLES, OtherTable, Registered, Survey, SurveyError, Waiting,
-    is_ours, looks_like_one,
+    LOOK_TIMEOUT, MAX_LANES, MAX_SOURCES, MAX_TABLES, OtherTable, Registered, Survey, SurveyError,
+    Waiting, is_ours, is_registry, looks_like_one,
 };
+use crate::store::tables::Tables;
 use crate::store::{Database, FoundOutbox};
 
-/// How long the whole look may take: a person waits.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a writer that keeps the whole file to itself is waited for.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -35,7 +34,7 @@ pub(in crate::store) async fn survey(url: &str, folder: &Path) -> Result<Survey,
             let text = format!("there is no folder {}", parent.display());
             return Err(SurveyError::unavailable(text));
         }
-        return Ok(empty(false));
+        return Ok(Survey::empty(Database::Sqlite, false));
     }
     let options = options.read_only(true).busy_timeout(BUSY_TIMEOUT);
     let looked = tokio::time::timeout(LOOK_TIMEOUT, async {
@@ -44,20 +43,7 @@ pub(in crate::store) async fn survey(url: &str, folder: &Path) -> Result<Survey,
         connection.close().await?;
         Ok::<_, sqlx::Error>(survey)
     });
-    looked
-        .await
-        .map_err(|_| SurveyError::unavailable(format!("not done after {LOOK_TIMEOUT:?}")))?
-        .map_err(SurveyError::unavailable)
-}
-
-fn empty(exists: bool) -> Survey {
-    Survey {
-        database: Database::Sqlite,
-        exists,
-        outboxes: Vec::new(),
-        others: Vec::new(),
-        taken: Vec::new(),
-    }
+    looked.await.map_err(|_| SurveyError::too_slow())?.map_err(SurveyError::unavailable)
 }
 
 async fn look(connection: &mut Connection) -> Result<Survey, sqlx::Error> {
@@ -69,7 +55,7 @@ async fn look(connection: &mut Connection) -> Result<Survey, sqlx::Error> {
     .fetch_all(&mut *connection)
     .await?;
     let registered = registered(connection, &names).await?;
-    let mut survey = empty(true);
+    let mut survey = Survey::empty(Database::Sqlite, true);
     for name in names {
         let table = TableName::new(None, name.clone());
         let columns = schema::columns(connection, &table.sql()).await?;
@@ -103,7 +89,7 @@ async fn registered(
         return Ok(Vec::new());
     }
     let columns = schema::columns(connection, "haulier_source").await?;
-    if !["source", "table_name", "shards"].iter().all(|name| columns.iter().any(|c| c == name)) {
+    if !is_registry(&columns) {
         return Ok(Vec::new());
     }
     let rows = sqlx::query(
@@ -157,16 +143,13 @@ async fn sample(connection: &mut Connection, tables: &Tables) -> Result<Waiting,
     );
     let mut waiting = Waiting::default();
     for lane in &lanes {
-        let before = waiting.rows;
         let rows = sqlx::query(AssertSqlSafe(sql.clone()))
             .bind(lane)
             .bind(limit)
             .fetch_all(&mut *connection)
             .await?;
-        for row in rows {
-            waiting.add(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        }
-        waiting.more |= i64::try_from(waiting.rows - before).is_ok_and(|rows| rows >= limit);
+        let groups = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)));
+        waiting.add_lane(groups.collect::<Result<_, sqlx::Error>>()?, limit);
     }
     waiting.lanes = lanes;
     Ok(waiting)
