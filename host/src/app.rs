@@ -3,25 +3,27 @@
 //! Called by the command line. The only place where adapters are chosen; it decides nothing about
 //! events. Signals reach it as futures.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::admin::{self, AdminState, Health};
-use crate::config::{Config, LaneSettings, Pooler, SinkKind, SinkSettings, SourceSettings};
+use crate::config::{
+    Config, LaneSettings, Pooler, RouteFiles, SinkKind, SinkSettings, SourceSettings,
+    read_route_files,
+};
 use crate::event::{LaneName, Ordering};
-use crate::plugin::{self, PluginHost};
-use crate::relay::{self, Lane, LaneHealth, Phase, Retention, RetentionConfig, Shared};
-use crate::routing::Routes;
+use crate::plugin::{self, Keeping, PluginHost};
+use crate::relay::{self, Lane, LaneHealth, Phase, Retention, RetentionConfig, Rules, Shared};
+use crate::reload::{self, ReadSettings, Reloaded, Reloader, Reloads};
 use crate::sink::kafka::KafkaSink;
 use crate::sink::stdout::StdoutSink;
 use crate::sink::{PublishMode, Sink};
 use crate::store::{Database, Outbox, PostgresStore, SqliteStore, Store, StoreConfig};
 use crate::telemetry::Metrics;
-use crate::transform::Plugins;
 
 /// How long batches may take to let go once the grace time is over.
 const ABANDON_LIMIT: Duration = Duration::from_secs(2);
@@ -131,41 +133,20 @@ pub fn sink(
     }
 }
 
-/// Loads the plugins folder.
+/// The rules and plugins as a relay that starts now would use them, for commands that look.
 ///
 /// # Errors
-/// When the host itself does not start; a bad file is among its troubles.
-pub async fn plugins(config: &Config) -> Result<PluginHost, AppError> {
-    let named = config.plugins.iter().map(|plugin| {
-        let settings = serde_json::from_str(plugin.settings.expose()).unwrap_or_default();
-        (plugin.name.to_string(), plugin::PluginConfig { settings, limits: plugin.limits.clone() })
-    });
-    let host = plugin::Config {
-        folder: config.plugin_host.folder.clone(),
-        workers: config.plugin_host.workers,
-        plugins: named.collect::<BTreeMap<_, _>>(),
-        ..plugin::Config::default()
-    };
-    Ok(PluginHost::load(host).await?)
-}
-
-/// What keeps routes from being served: plugins they name that are not loaded, and bad files.
-pub fn plugin_troubles(plugins: &dyn Plugins, routes: &Routes) -> Vec<String> {
-    let mut troubles = plugins.troubles();
-    for name in routes.iter().filter_map(|route| route.plugin.as_deref()) {
-        if let Err(reason) = plugins.find(name)
-            && !troubles.contains(&reason)
-        {
-            troubles.push(reason);
-        }
-    }
-    troubles
+/// When the plugin host does not start; a bad file is among the troubles.
+pub async fn rules(config: &Config) -> Result<Rules, AppError> {
+    let host = PluginHost::load(reload::plugin_config(config, Keeping::Look)).await?;
+    let files = read_route_files(&config.routes_folder, &RouteFiles::default());
+    Ok(reload::rules(config, &files, host.plugins(), None))
 }
 
 /// What the admin port says of the process.
 struct AppHealth {
     lanes: Vec<(LaneName, Arc<LaneHealth>)>,
-    plugins: Vec<String>,
+    rules: watch::Receiver<Arc<Rules>>,
     stall: Duration,
 }
 
@@ -179,7 +160,18 @@ impl Health for AppHealth {
         let lanes = self.lanes.iter().filter_map(|(name, health)| {
             health.trouble(self.stall).map(|trouble| format!("lane {name}: {trouble}"))
         });
-        lanes.chain(self.plugins.iter().cloned()).collect()
+        lanes.chain(self.rules.borrow().troubles.iter().cloned()).collect()
+    }
+}
+
+/// What the admin port may ask for.
+struct AppReload(Reloads);
+
+#[async_trait]
+impl admin::Reload for AppReload {
+    async fn reload(&self) -> Option<admin::Answer> {
+        let Reloaded { changes, refused, troubles } = self.0.reload().await?;
+        Some(admin::Answer { changes, refused, troubles })
     }
 }
 
@@ -188,6 +180,7 @@ pub struct App {
     lanes: Vec<Lane>,
     retentions: Vec<Retention>,
     shared: Shared,
+    reloader: Reloader,
     stores: Vec<Arc<dyn Outbox>>,
     admin: Option<TcpListener>,
     state: AdminState,
@@ -196,11 +189,11 @@ pub struct App {
 
 impl App {
     /// Sets everything up: opens the admin port and loads plugins, but waits for neither database
-    /// nor broker, which may come later.
+    /// nor broker, which may come later. `read_settings` reads the settings again when they change.
     ///
     /// # Errors
     /// What cannot be set up at all.
-    pub async fn build(config: &Config) -> Result<Self, AppError> {
+    pub async fn build(config: &Config, read_settings: ReadSettings) -> Result<Self, AppError> {
         let admin = match config.admin.listen {
             None => None,
             Some(address) => Some(
@@ -211,35 +204,41 @@ impl App {
         };
         let metrics = Metrics::new();
         let sources = sources(config)?;
-        let plugins = Arc::new(plugins(config).await?);
-        let troubles = plugin_troubles(&*plugins, &config.routes);
-        metrics.plugin_troubles(troubles.len());
-        for trouble in &troubles {
-            tracing::error!(trouble, "events of this plugin wait");
-        }
+        let reloader = Reloader::start(config, read_settings, metrics.plugins()).await?;
         let mut lanes = Vec::new();
         for (name, settings) in config.lane_names() {
             lanes.push(lane(config, name, settings, &sources, &metrics)?);
         }
         let health = AppHealth {
             lanes: lanes.iter().map(|lane| (lane.name.clone(), Arc::clone(&lane.health))).collect(),
-            plugins: troubles,
+            rules: reloader.rules(),
             stall: config.admin.ready_stall,
         };
         Ok(Self {
             lanes,
             retentions: sources.iter().filter_map(|source| retention(source, &metrics)).collect(),
             shared: Shared {
-                plugins,
-                routes: Arc::new(config.routes.clone()),
+                rules: reloader.rules(),
+                plugin_metrics: metrics.plugins(),
                 instance: config.relay.instance.as_str().into(),
                 abandon_limit: ABANDON_LIMIT,
             },
             stores: sources.into_iter().map(|source| source.store).collect(),
             admin,
-            state: AdminState { health: Arc::new(health), metrics },
+            state: AdminState {
+                health: Arc::new(health),
+                metrics,
+                reload: Arc::new(AppReload(reloader.reloads())),
+                token: config.admin.token.clone(),
+            },
+            reloader,
             grace: config.relay.grace,
         })
+    }
+
+    /// Has rules and plugins looked at when asked.
+    pub fn reloads(&self) -> Reloads {
+        self.reloader.reloads()
     }
 
     /// Runs until `shutdown` resolves, then drains within the grace time.
@@ -256,6 +255,7 @@ impl App {
             };
             tokio::spawn(admin::serve(listener, self.state, stopped))
         });
+        let reloader = tokio::spawn(self.reloader.run());
         let running = relay::run(self.lanes, self.retentions, self.shared, phases);
         tokio::pin!(running);
         let died = tokio::select! {
@@ -267,6 +267,7 @@ impl App {
             None => drain(running, &phase, self.grace).await,
         };
         drop(phase);
+        reloader.abort();
         for store in self.stores {
             if tokio::time::timeout(LAST_LIMIT, store.close()).await.is_err() {
                 tracing::warn!("phase 'close the database connections' overran");

@@ -142,7 +142,7 @@ impl Cause {
 }
 
 /// Which plugin version an outcome or a failure comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PluginStamp {
     /// The name from the plugin's manifest.
     pub name: String,
@@ -150,6 +150,19 @@ pub struct PluginStamp {
     pub version: String,
     /// SHA-256 of the component file, lower-case hex.
     pub hash: String,
+}
+
+impl PluginStamp {
+    /// Hex digits of the hash that are shown: enough to tell versions apart.
+    const SHOWN: usize = 12;
+}
+
+impl fmt::Display for PluginStamp {
+    /// Name, version and the beginning of the hash.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hash = self.hash.get(..Self::SHOWN).unwrap_or(&self.hash);
+        write!(f, "{} {} {hash}", self.name, self.version)
+    }
 }
 
 /// One failure of one event: cause, a text for people, and the plugin it happened in.

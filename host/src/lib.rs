@@ -8,7 +8,7 @@
 //! - adapter of the third: [`plugin`]
 //! - the loop: [`relay`]
 //! - for people: [`status`]
-//! - assembly: [`settings`], [`config`], [`telemetry`], [`admin`], [`app`], [`cli`]
+//! - assembly: [`settings`], [`config`], [`telemetry`], [`admin`], [`reload`], [`app`], [`cli`]
 //! - beside it all: [`demo`], which runs the binary as a user would
 
 pub mod admin;
@@ -22,6 +22,7 @@ pub mod failure;
 pub mod json;
 pub mod plugin;
 pub mod relay;
+pub mod reload;
 pub mod report;
 pub mod retry;
 pub mod routing;

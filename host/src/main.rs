@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use haulier::cli::{self, Args, Command, Exit};
+use haulier::cli::{self, Args, Command, Exit, RoutesCommand};
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -31,11 +31,16 @@ async fn obey(args: &Args) -> Result<anyhow::Result<Exit>, Exit> {
     let config = || cli::load_config(args.config.as_deref());
     Ok(match &args.command {
         Command::Init(init) => cli::init(args.config.as_deref(), init).await,
-        Command::Run => cli::run(&config()?).await,
+        Command::Run => cli::run(&config()?, args.config.as_deref()).await,
         Command::Migrate(migrate) => cli::migrate(config()?, migrate).await,
         Command::Check(check) => cli::check(&config()?, check).await,
         Command::Health(health) => cli::health(&config()?, health).await,
         Command::Status(status) => cli::status(&config()?, status).await,
+        Command::Plugin(command) => cli::plugin(args.config.as_deref(), command).await?,
+        Command::Routes(RoutesCommand::Explain(explain)) => {
+            cli::explain(&config()?, explain).await
+        }
+        Command::Plan(plan) => cli::plan(&config()?, plan).await,
         Command::Demo(demo) => cli::demo(demo).await,
         Command::Reference => cli::reference(),
     })

@@ -43,6 +43,10 @@ pub struct PluginReport {
     pub version: String,
     /// SHA-256 of its file, lower-case hex.
     pub hash: String,
+    /// What it is there for: `current`, `kept` in place of a version that cannot be used, or `candidate`.
+    /// Reports of programs that knew no others have none.
+    #[serde(default)]
+    pub standing: String,
 }
 
 /// One lane as an instance works on it.
@@ -134,6 +138,7 @@ mod tests {
                 name: "p".into(),
                 version: "1.0.0".into(),
                 hash: "ab".into(),
+                standing: "current".into(),
             }],
             plugin_troubles: vec!["a file".into()],
             lanes: vec![LaneReport {

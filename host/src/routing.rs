@@ -3,6 +3,8 @@
 //! Pure. The relay asks; config builds the routes. The first route whose pattern matches wins;
 //! where none does, a plugin whose manifest wants the type, and else the row's own topic, decide.
 
+use std::fmt;
+
 use bytes::Bytes;
 
 use crate::event::{Delivery, Event, Header, KeyChoice, LaneName, PayloadChoice, Record};
@@ -92,7 +94,8 @@ impl Field {
         }
     }
 
-    fn name(self) -> &'static str {
+    /// Its name in config.
+    pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, field)| *field == self).map_or("", |(name, _)| name)
     }
 }
@@ -164,6 +167,18 @@ impl TopicTemplate {
     }
 }
 
+impl fmt::Display for TopicTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(text) => f.write_str(text)?,
+                Piece::Field(field) => write!(f, "{{{}}}", field.name())?,
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Where a route takes the record key from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyRule {
@@ -175,19 +190,66 @@ pub enum KeyRule {
     Pointer(String),
 }
 
+/// What a rule does with the candidate version of its plugin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Candidate {
+    /// The candidate decides the events of this share of the keys, in hundredths of a per cent.
+    Share(u16),
+    /// The candidate decides too; what it says is compared and counted, and not published.
+    Shadow,
+}
+
+/// All keys, in the unit of [`Candidate::Share`].
+pub const WHOLE_SHARE: u16 = 10_000;
+
 /// One rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
+    /// Where it is written, for people: `haulier.toml: routes[0]`.
+    pub place: String,
     /// It applies to event types that fit any of these.
     pub patterns: Vec<Pattern>,
+    /// Why its events must wait, if they must: in place of rules that cannot be read.
+    pub blocked: Option<String>,
     /// The plugin that decides, if one does.
     pub plugin: Option<String>,
+    /// What the plugin's candidate version is given.
+    pub candidate: Option<Candidate>,
     /// Topic for deliveries that name none.
     pub topic: Option<TopicTemplate>,
     /// Key for deliveries that leave it to the route; `None` is the ordering key.
     pub key: Option<KeyRule>,
     /// Constant headers, added after the delivery's own.
     pub headers: Vec<Header>,
+}
+
+impl Route {
+    /// A rule that takes every event that comes to it and lets it wait: what stands in its place cannot
+    /// be read, and might have sent it anywhere.
+    pub fn blocking(place: String, why: String) -> Self {
+        Self {
+            place,
+            patterns: vec![Pattern::new("*")],
+            blocked: Some(why),
+            plugin: None,
+            candidate: None,
+            topic: None,
+            key: None,
+            headers: Vec::new(),
+        }
+    }
+}
+
+/// Whether the events of a key belong to the share of a candidate. Every instance says the same, and a
+/// key that is in a share is in every larger one: a growing share moves no key back.
+pub fn in_share(event: &Event, share: u16) -> bool {
+    let key = event.ordering_key().0.unwrap_or_else(|| Bytes::from(event.id.to_string()));
+    // FNV-1a: short, and spreads short keys well enough to share them out.
+    let hash = key.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    // The low bits of this hash depend on few bits of the key; fold the high ones in.
+    (hash ^ (hash >> 32)) % u64::from(WHOLE_SHARE) < u64::from(share)
 }
 
 /// The routes in order.
@@ -208,19 +270,27 @@ impl Routes {
             .find(|(_, route)| route.patterns.iter().any(|pattern| pattern.matches(event_type)))
     }
 
+    /// These routes, and then those.
+    #[must_use]
+    pub fn followed_by(mut self, more: impl IntoIterator<Item = Route>) -> Self {
+        self.0.extend(more);
+        self
+    }
+
     /// All routes in order.
     pub fn iter(&self) -> impl Iterator<Item = &Route> {
         self.0.iter()
     }
 }
 
-/// Completes a delivery from route and row.
+/// Completes a delivery from route and row; `stamp` names the plugin version that decided, if one did.
 ///
 /// # Errors
 /// An event failure: no topic, or no key where the route takes it from.
 pub fn complete(
     delivery: Delivery,
     route: Option<&Route>,
+    stamp: Option<&Bytes>,
     event: &Event,
     lane: &LaneName,
 ) -> Result<Record, Failure> {
@@ -251,7 +321,7 @@ pub fn complete(
         PayloadChoice::Tombstone => None,
         PayloadChoice::Bytes(bytes) => Some(bytes),
     };
-    let standard = standard_headers(event);
+    let standard = standard_headers(event, stamp);
     let mut headers = Vec::with_capacity(standard.len() + event.headers.len());
     match delivery.headers {
         None => headers.extend(event.headers.iter().cloned()),
@@ -298,12 +368,16 @@ fn key_at(event: &Event, pointer: &str) -> Result<Option<Bytes>, Failure> {
 const TRACE: &str = "traceparent";
 
 /// The headers every record carries, ahead of the row's own. One more marks a record of an event that
-/// had failed before: others of its records may repeat, and its successors may have come first.
-fn standard_headers(event: &Event) -> Vec<Header> {
-    let mut headers = Vec::with_capacity(4);
+/// had failed before: others of its records may repeat, and its successors may have come first. Where a
+/// plugin decided, its version is named.
+fn standard_headers(event: &Event, stamp: Option<&Bytes>) -> Vec<Header> {
+    let mut headers = Vec::with_capacity(5);
     headers.push(Header::text("X-Event-Type", event.event_type.clone()));
     headers.push(Header::text("X-Aggregate-Type", event.aggregate_type.clone()));
     headers.push(Header::text("X-Outbox-Id", event.id.to_string()));
+    if let Some(stamp) = stamp {
+        headers.push(Header::text("X-Haulier-Plugin", stamp.clone()));
+    }
     if event.attempts > 0 {
         headers.push(Header::text("X-Haulier-Attempt", (event.attempts + 1).to_string()));
     }
@@ -341,13 +415,7 @@ mod tests {
     }
 
     fn route() -> Route {
-        Route {
-            patterns: vec![Pattern::new("*")],
-            plugin: None,
-            topic: None,
-            key: None,
-            headers: vec![],
-        }
+        Route { blocked: None, ..Route::blocking("routes[0]".into(), String::new()) }
     }
 
     #[test]
@@ -368,7 +436,7 @@ mod tests {
     fn a_topic_template_is_filled_from_the_row() {
         let template = TopicTemplate::parse("app.{aggregate_type}-{lane}").unwrap();
         let route = Route { topic: Some(template), ..route() };
-        let record = complete(Delivery::default(), Some(&route), &event(), &lane()).unwrap();
+        let record = complete(Delivery::default(), Some(&route), None, &event(), &lane()).unwrap();
         assert_eq!(record.topic, "app.order-default");
         for wrong in ["", "{", "{x}", "a{event_type"] {
             assert!(TopicTemplate::parse(wrong).is_err(), "{wrong}");
@@ -380,7 +448,7 @@ mod tests {
         let row = Event { topic: Some("t".into()), ..event() };
         let key = |delivery, rule| {
             let route = Route { key: rule, ..route() };
-            complete(delivery, Some(&route), &row, &lane()).map(|record| record.key)
+            complete(delivery, Some(&route), None, &row, &lane()).map(|record| record.key)
         };
         let bytes = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
         assert_eq!(key(Delivery::default(), None).unwrap(), bytes("o-1"));
@@ -397,7 +465,7 @@ mod tests {
 
     #[test]
     fn no_topic_anywhere_is_a_failure_of_the_event() {
-        let failure = complete(Delivery::default(), None, &event(), &lane()).unwrap_err();
+        let failure = complete(Delivery::default(), None, None, &event(), &lane()).unwrap_err();
         assert_eq!(failure.cause, Cause::TopicMissing);
     }
 
@@ -407,7 +475,7 @@ mod tests {
         let row = Event { topic: Some("t".into()), headers: vec![trace()], attempts: 2, ..event() };
         let names = |own: Vec<Header>| {
             let delivery = Delivery { headers: Some(own), ..Delivery::default() };
-            let record = complete(delivery, None, &row, &lane()).unwrap();
+            let record = complete(delivery, None, None, &row, &lane()).unwrap();
             record.headers[3..].iter().map(|header| header.name.clone()).collect::<Vec<_>>()
         };
         assert_eq!(
@@ -422,7 +490,7 @@ mod tests {
         let spoofed = || vec![Header::text("X-Outbox-Id", "999")];
         let row = Event { topic: Some("t".into()), headers: spoofed(), ..event() };
         let route = Route { headers: spoofed(), ..route() };
-        let record = complete(Delivery::default(), Some(&route), &row, &lane()).unwrap();
+        let record = complete(Delivery::default(), Some(&route), None, &row, &lane()).unwrap();
         let ids = record.headers.iter().filter(|header| header.name == "X-Outbox-Id");
         assert_eq!(
             ids.map(|header| header.value.as_deref()).collect::<Vec<_>>(),
@@ -431,11 +499,32 @@ mod tests {
     }
 
     #[test]
+    fn shares_grow_and_are_about_as_large_as_they_say() {
+        let keys: Vec<Event> = (0..10_000)
+            .map(|n| Event { aggregate_id: Some(format!("o-{n}")), ..event() })
+            .collect();
+        let share = |share| keys.iter().filter(|event| in_share(event, share)).count();
+        assert_eq!((share(0), share(WHOLE_SHARE)), (0, keys.len()));
+        for (share, wanted) in [(share(500), 500), (share(5000), 5000)] {
+            assert!(share.abs_diff(wanted) < 200, "{share} of {wanted}");
+        }
+        assert!(keys.iter().all(|event| !in_share(event, 500) || in_share(event, 501)));
+    }
+
+    #[test]
     fn headers_stand_in_a_fixed_order() {
         let row = Event { topic: Some("t".into()), ..event() };
         let route = Route { headers: vec![Header::text("const", "c")], ..route() };
-        let record = complete(Delivery::default(), Some(&route), &row, &lane()).unwrap();
+        let record = complete(Delivery::default(), Some(&route), None, &row, &lane()).unwrap();
         let names: Vec<_> = record.headers.iter().map(|header| header.name.as_str()).collect();
         assert_eq!(names, ["X-Event-Type", "X-Aggregate-Type", "X-Outbox-Id", "trace", "const"]);
+        let stamp = Bytes::from_static(b"orders 1.0.0 0123456789ab");
+        let record =
+            complete(Delivery::default(), Some(&route), Some(&stamp), &row, &lane()).unwrap();
+        let plugin = &record.headers[3];
+        assert_eq!((plugin.name.as_str(), plugin.value.as_deref()), (
+            "X-Haulier-Plugin",
+            Some(&b"orders 1.0.0 0123456789ab"[..])
+        ));
     }
 }

@@ -17,9 +17,12 @@ pub struct Transformed {
     pub verdicts: Vec<Result<Outcome, Failure>>,
     /// Who decided.
     pub stamp: PluginStamp,
+    /// Which taking-up of that version it was: a number of its own each time a version is made ready,
+    /// also when only its settings have changed.
+    pub activation: u64,
 }
 
-/// One plugin, ready to be called. The version behind it may change between two batches.
+/// One version of a plugin, ready to be called. It stays what it is: a new version is another one.
 #[async_trait]
 pub trait Transform: Send + Sync {
     /// Decides every event of the batch. Events arrive in id order per ordering key.
@@ -28,21 +31,65 @@ pub trait Transform: Send + Sync {
     async fn transform(&self, lane: &LaneName, events: &[&Event]) -> Transformed;
 }
 
-/// How a plugin name is found, and which plugin wants an event type that no route names.
+/// What a version in use is there for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It decides the plugin's events.
+    Current,
+    /// It does so in place of the file's version, which is refused or was rolled back.
+    Kept,
+    /// It decides what a rule gives to the candidate, or runs in its shadow.
+    Candidate,
+}
+
+impl Standing {
+    /// Its stable name, for reports and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Current => "current",
+            Self::Kept => "kept",
+            Self::Candidate => "candidate",
+        }
+    }
+}
+
+/// A version in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InUse {
+    /// Who it is.
+    pub stamp: PluginStamp,
+    /// What it is there for.
+    pub standing: Standing,
+    /// The event types its manifest wants, full names or beginnings with a `*`.
+    pub event_types: Vec<String>,
+}
+
+/// The plugins at one moment: how a name is found, and which plugin wants an event type that no route
+/// names. It does not change; a reload makes another one.
 pub trait Plugins: Send + Sync {
-    /// The plugin of that name.
+    /// The version of that plugin that decides.
     ///
     /// # Errors
     /// A text that says why there is none at present: not in the folder, or refused and why.
     fn find(&self, name: &str) -> Result<Arc<dyn Transform>, String>;
 
+    /// The candidate version of that plugin, if there is one.
+    fn candidate(&self, name: &str) -> Option<Arc<dyn Transform>>;
+
     /// The names of the plugins whose manifest wants `event_type`, sorted: the loaded ones, and those
-    /// that were refused after they had said what they want.
+    /// that are not there but had said what they want.
     fn wanting(&self, event_type: &str) -> Vec<String>;
 
-    /// The plugins in use, by name.
-    fn stamps(&self) -> Vec<PluginStamp>;
+    /// The versions in use, by name.
+    fn in_use(&self) -> Vec<InUse>;
 
     /// Everything that keeps a plugin from running, one line each, for readiness and logs.
     fn troubles(&self) -> Vec<String>;
+
+    /// Everything that was refused while an earlier version goes on, one line each.
+    fn notes(&self) -> Vec<String>;
+
+    /// Says that this version is bad (it has failed on every event so far) and should be used no more.
+    /// Returns at once; another set of plugins without it follows.
+    fn condemn(&self, stamp: &PluginStamp, why: &str);
 }

@@ -9,21 +9,24 @@
 //! | `/healthz` | 200 `ok`, or 503 and a line for each loop that is not alive |
 //! | `/readyz` | 200 or 503, `{"ready":bool,"reasons":[…]}` |
 //! | `/metrics` | OpenMetrics text |
+//! | `POST /reload` | with the token: 200, or 409 if something was refused, `{"changes":[…],"refused":[…],"troubles":[…]}` |
 
 mod connections;
 
 use std::future::Future;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use axum::Router;
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use serde_json::json;
 use tokio::net::TcpListener;
 
+use crate::settings::Secret;
 use crate::telemetry::Metrics;
 
 /// What the process knows about itself. Both answers must come at once, from memory.
@@ -35,6 +38,24 @@ pub trait Health: Send + Sync {
     fn ready(&self) -> Vec<String>;
 }
 
+/// What a look at rules and plugins came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// What has changed, one line each.
+    pub changes: Vec<String>,
+    /// What was refused, one line each.
+    pub refused: Vec<String>,
+    /// Everything that is wrong now, one line each.
+    pub troubles: Vec<String>,
+}
+
+/// What a caller with the token may ask for.
+#[async_trait]
+pub trait Reload: Send + Sync {
+    /// Has rules and plugins looked at now; `None` while the process is shutting down.
+    async fn reload(&self) -> Option<Answer>;
+}
+
 /// What the admin port answers from.
 #[derive(Clone)]
 pub struct AdminState {
@@ -42,6 +63,10 @@ pub struct AdminState {
     pub health: Arc<dyn Health>,
     /// What `/metrics` shows.
     pub metrics: Metrics,
+    /// What `/reload` asks.
+    pub reload: Arc<dyn Reload>,
+    /// What a caller must know who changes something; without one nobody may.
+    pub token: Option<Secret>,
 }
 
 /// Answers on `listener` until `shutdown` resolves and what is in flight then is answered, or its
@@ -53,7 +78,7 @@ pub async fn serve(listener: TcpListener, state: AdminState, shutdown: impl Futu
         } else {
             tracing::warn!(
                 %address,
-                "admin port is open to other machines: it has no authentication"
+                "admin port is open to other machines: anyone may look at health and metrics"
             );
         }
     }
@@ -65,6 +90,7 @@ fn router(state: AdminState) -> Router {
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
+        .route("/reload", post(reload))
         .with_state(state)
 }
 
@@ -90,6 +116,31 @@ async fn metrics(State(state): State<AdminState>) -> Response {
     (media_type, state.metrics.encode()).into_response()
 }
 
+async fn reload(State(state): State<AdminState>, headers: HeaderMap) -> Response {
+    let Some(token) = &state.token else {
+        let text = "reloading over HTTP is off: set [admin] token, or send the process a SIGHUP\n";
+        return (StatusCode::FORBIDDEN, text).into_response();
+    };
+    let brought = headers.get(AUTHORIZATION).map(|value| value.as_bytes());
+    let brought = brought.and_then(|value| value.strip_prefix(b"Bearer "));
+    if !brought.is_some_and(|brought| same(brought, token.expose().trim().as_bytes())) {
+        let text = "the token is missing or wrong: send Authorization: Bearer …\n";
+        return (StatusCode::UNAUTHORIZED, text).into_response();
+    }
+    let Some(Answer { changes, refused, troubles }) = state.reload.reload().await else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n").into_response();
+    };
+    let status = if refused.is_empty() { StatusCode::OK } else { StatusCode::CONFLICT };
+    let body = json!({ "changes": changes, "refused": refused, "troubles": troubles });
+    (status, [(CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+}
+
+/// Compares in a time that does not tell how much was right.
+fn same(brought: &[u8], token: &[u8]) -> bool {
+    let differing = brought.iter().zip(token).fold(0, |all, (a, b)| all | (a ^ b));
+    brought.len() == token.len() && differing == 0
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
@@ -108,6 +159,7 @@ mod tests {
     struct Told {
         alive: Mutex<Vec<String>>,
         ready: Mutex<Vec<String>>,
+        refused: Mutex<Vec<String>>,
     }
 
     impl Health for Told {
@@ -127,11 +179,23 @@ mod tests {
         task: JoinHandle<()>,
     }
 
+    #[async_trait]
+    impl Reload for Told {
+        async fn reload(&self) -> Option<Answer> {
+            Some(Answer { refused: self.refused.lock().unwrap().clone(), ..Answer::default() })
+        }
+    }
+
     async fn admin() -> Admin {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let told = Arc::new(Told::default());
-        let state = AdminState { health: told.clone(), metrics: Metrics::new() };
+        let state = AdminState {
+            health: told.clone(),
+            metrics: Metrics::new(),
+            reload: told.clone(),
+            token: Some(Secret::new("0123456789abcdef\n")),
+        };
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(serve(listener, state, async {
             let _ = stopped.await;
@@ -164,6 +228,30 @@ mod tests {
         assert!(ask("GET /").await.starts_with("HTTP/1.1 404"));
         assert!(ask("GET /metrics/x").await.starts_with("HTTP/1.1 404"));
         assert!(ask("POST /healthz").await.starts_with("HTTP/1.1 405"));
+    }
+
+    #[tokio::test]
+    async fn only_who_knows_the_token_may_reload() {
+        let admin = admin().await;
+        let ask = async |line: &str| {
+            let head = format!("POST /reload HTTP/1.1\r\n{line}");
+            let mut stream = TcpStream::connect(admin.address).await.unwrap();
+            let request = format!("{head}Host: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            answer
+        };
+        for line in ["", "Authorization: Bearer \r\n", "Authorization: Bearer 0123456789abcdee\r\n"] {
+            assert!(ask(line).await.starts_with("HTTP/1.1 401"), "{line}");
+        }
+        let right = "Authorization: Bearer 0123456789abcdef\r\n";
+        let answer = ask(right).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(answer.ends_with(r#"{"changes":[],"refused":[],"troubles":[]}"#), "{answer}");
+        *admin.told.refused.lock().unwrap() = vec!["a file".into()];
+        assert!(ask(right).await.starts_with("HTTP/1.1 409"));
+        assert!(request(admin.address, "GET /reload").await.starts_with("HTTP/1.1 405"));
     }
 
     #[tokio::test]

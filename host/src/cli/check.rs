@@ -9,7 +9,7 @@ use crate::app;
 use crate::config::{Config, LaneSettings, SinkKind};
 use crate::event::LaneName;
 use crate::sink::PublishMode;
-use crate::transform::Plugins as _;
+use crate::transform::InUse;
 use crate::words::chain;
 
 /// Writes what the settings amount to: a line for each source, lane, sink and route count. Shows no
@@ -75,12 +75,13 @@ pub async fn check(config: &Config, args: &CheckArgs) -> anyhow::Result<Exit> {
         };
         say(&format!("sink {}", settings.name), ready.map(|()| "it answers"))?;
     }
-    let plugins = app::plugins(config).await?;
-    for stamp in plugins.stamps() {
-        say(&format!("plugin {}", stamp.name), Ok(&format!("version {}", stamp.version)))?;
+    let rules = app::rules(config).await?;
+    for InUse { stamp, standing, .. } in rules.plugins.in_use() {
+        let fine = format!("version {}, {}", stamp.version, standing.name());
+        say(&format!("plugin {}", stamp.name), Ok(&fine))?;
     }
-    for trouble in app::plugin_troubles(&plugins, &config.routes) {
-        say("plugins", Err(trouble))?;
+    for trouble in rules.troubles.iter().chain(&rules.notes) {
+        say("plugins and routes", Err(trouble.clone()))?;
     }
     Ok(if troubles == 0 { Exit::Success } else { Exit::Unavailable })
 }

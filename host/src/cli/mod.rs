@@ -8,7 +8,10 @@ mod demo;
 mod health;
 mod init;
 mod migrate;
+mod plan;
+mod plugin;
 mod reference;
+mod routes;
 mod run;
 mod status;
 
@@ -27,7 +30,10 @@ pub use self::demo::demo;
 pub use self::health::health;
 pub use self::init::{Broker, Findings, Url, init, settings_text};
 pub use self::migrate::migrate;
+pub use self::plan::plan;
+pub use self::plugin::{PluginCommand, plugin};
 pub use self::reference::reference;
+pub use self::routes::explain;
 pub use self::run::run;
 pub use self::status::status;
 
@@ -56,6 +62,14 @@ pub enum Command {
     Reference,
     /// Check the settings, and that what they name can be reached
     Check(CheckArgs),
+    /// Write, build, try and roll back plugins
+    #[command(subcommand)]
+    Plugin(PluginCommand),
+    /// Show what the rules do with an event type
+    #[command(subcommand)]
+    Routes(RoutesCommand),
+    /// Run the rules and plugins on rows that wait, and show what would be published; changes nothing
+    Plan(PlanArgs),
     /// Show how the sources stand: events, leases, instances, problems
     Status(StatusArgs),
     /// Show the main job on a shop's orders, and whether anything was lost; needs no settings
@@ -147,6 +161,44 @@ pub struct HealthArgs {
     /// Ask only whether its loops are alive, whatever database and broker do
     #[arg(long)]
     pub live: bool,
+}
+
+/// What can be asked of the rules.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum RoutesCommand {
+    /// Show where an event type goes, and why
+    Explain(ExplainArgs),
+}
+
+/// What `routes explain` is told.
+#[derive(Debug, Clone, PartialEq, Eq, Arguments)]
+pub struct ExplainArgs {
+    /// The event type
+    #[arg(value_name = "EVENT_TYPE")]
+    pub event_type: String,
+    /// The topic that the row itself names, if it does
+    #[arg(long, value_name = "TOPIC")]
+    pub topic: Option<String>,
+}
+
+/// What `plan` is told.
+#[derive(Debug, Clone, PartialEq, Eq, Arguments)]
+pub struct PlanArgs {
+    /// Take the rows that wait in the sources' databases
+    #[arg(long, required = true)]
+    pub from_db: bool,
+    /// Most rows of each lane
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub limit: u16,
+    /// Only this source
+    #[arg(long, value_name = "NAME")]
+    pub source: Option<String>,
+    /// Only this lane
+    #[arg(long, value_name = "NAME")]
+    pub lane: Option<String>,
+    /// Print one JSON object per event
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// What `status` is told.

@@ -6,12 +6,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::settings::{Meaning, Section};
+use crate::settings::{Meaning, Secret, Section};
 use crate::telemetry::{LogFormat, check_level};
 use crate::words::closest;
 
 /// Only this machine may look, on a port next to the other exporters'.
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
+/// A token that cannot be guessed has at least so many.
+const MIN_TOKEN_BYTES: usize = 16;
 const LISTEN_OFF: &str = "off";
 
 /// A lane that has not moved for so long while work is due is not ready.
@@ -29,8 +31,10 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 const MAX_INSTANCE_CHARS: usize = 128;
 
 const ADMIN_INTRO: &str = "Health and metrics over HTTP.";
-const ADMIN_MEANINGS: [Meaning; 2] = [
-    Meaning::new("listen", "IP address and port, or `\"off\"`; it has no authentication"),
+const ADMIN_MEANINGS: [Meaning; 3] = [
+    Meaning::new("listen", "IP address and port, or `\"off\"`; looking needs no authentication"),
+    Meaning::new("token", "what `POST /reload` must bring as `Authorization: Bearer …`; without one it is refused")
+        .usually("none"),
     Meaning::new("ready_stall", "due work without progress for so long is not ready"),
 ];
 
@@ -52,6 +56,8 @@ const RELAY_MEANINGS: [Meaning; 2] = [
 pub struct AdminSettings {
     /// Where it listens; `None` if it is off.
     pub listen: Option<SocketAddr>,
+    /// What a caller that changes something must know; without one nobody may.
+    pub token: Option<Secret>,
     /// How long a lane with due work may stand still and be called ready.
     pub ready_stall: Duration,
 }
@@ -90,7 +96,12 @@ impl AdminSettings {
             }),
         };
         let ready_stall = section.duration("ready_stall", READY_STALL, DEFAULT_READY_STALL);
-        Self { listen, ready_stall }
+        let token = section.secret("token");
+        if token.as_ref().is_some_and(|token| token.expose().trim().len() < MIN_TOKEN_BYTES) {
+            let message = format!("is too short to be secret: use {MIN_TOKEN_BYTES} characters or more");
+            section.error("token", message);
+        }
+        Self { listen, token, ready_stall }
     }
 }
 

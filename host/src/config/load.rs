@@ -65,7 +65,9 @@ pub fn load(
         folder: file.parent().unwrap_or(Path::new("")),
         text,
     });
-    assemble(document, environment)
+    let mut config = assemble(document, environment)?;
+    config.file = text.is_some().then(|| file.to_owned());
+    Ok(config)
 }
 
 /// Checks a text that would be the file at `file`, with these variables.
@@ -96,12 +98,15 @@ fn assemble(
     Ok(config)
 }
 
-struct Unreadable {
+/// Why there is no text.
+pub(super) struct Unreadable {
     absent: bool,
-    message: String,
+    /// What is wrong with the file, and what to do.
+    pub(super) message: String,
 }
 
-fn read(path: &Path) -> Result<String, Unreadable> {
+/// The text of a file of reasonable size.
+pub(super) fn read(path: &Path) -> Result<String, Unreadable> {
     let mut bytes = Vec::new();
     let outcome =
         File::open(path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes));

@@ -8,9 +8,12 @@ mod lanes;
 mod load;
 mod plugins;
 mod reference;
+mod route_files;
 mod routes;
 mod sinks;
 mod sources;
+
+use std::path::PathBuf;
 
 use crate::event::LaneName;
 use crate::routing::Routes;
@@ -21,6 +24,8 @@ pub use self::lanes::{DEFAULT_LANE, LaneSettings};
 pub use self::load::{DEFAULT_FILE, check_text, load};
 pub use self::plugins::{PluginHostSettings, PluginSettings};
 pub use self::reference::reference;
+pub use self::route_files::{RouteFiles, read_route_files};
+pub use self::routes::ROUTE_FILE;
 pub use self::sinks::{KafkaSettings, SinkKind, SinkSettings};
 pub use self::sources::{Pooler, Retention, SourceSettings};
 
@@ -44,6 +49,10 @@ pub struct Config {
     pub plugins: Vec<PluginSettings>,
     /// Which event goes where.
     pub routes: Routes,
+    /// The folder of route files, which add to `routes`.
+    pub routes_folder: PathBuf,
+    /// The file that was read, if there is one.
+    pub file: Option<PathBuf>,
     /// The admin port.
     pub admin: AdminSettings,
     /// The log.
@@ -86,6 +95,8 @@ impl Config {
             plugin_host: read_section(&root, "plugin_host", PluginHostSettings::read),
             plugins: read_plugins(&root),
             routes: routes::read(root.table_list("routes")),
+            routes_folder: read_section(&root, "routing", routes::read_folder),
+            file: None,
             admin: read_section(&root, "admin", AdminSettings::read),
             log: read_section(&root, "log", LogSettings::read),
             relay: read_section(&root, "relay", RelaySettings::read),

@@ -12,6 +12,9 @@ use crate::settings::{Meaning, Secret, Section};
 
 /// Next to the settings file.
 const DEFAULT_FOLDER: &str = "plugins";
+const DEFAULT_STATE: &str = ".haulier";
+const STATE_OFF: &str = "off";
+const INSTANCES: RangeInclusive<usize> = 1..=256;
 const WORKERS: RangeInclusive<usize> = 1..=256;
 
 const MIB: usize = 1 << 20;
@@ -28,8 +31,12 @@ const OUTPUT_BASE: RangeInclusive<usize> = 1024..=1024 * MIB;
 const HOST_INTRO: &str = "What plugins share.";
 
 /// What the keys mean, for the reference.
-const HOST_MEANINGS: [Meaning; 2] = [
+const HOST_MEANINGS: [Meaning; 3] = [
     Meaning::new("folder", "every `*.wasm` file in it is loaded; relative to this file"),
+    Meaning::new(
+        "state",
+        "private folder for compiled code and for the last good versions, or `\"off\"`; relative to this file",
+    ),
     Meaning::new("workers", "plugin calls at once").usually("one per core"),
 ];
 
@@ -37,9 +44,10 @@ const INTRO: &str =
     "One section per plugin, all optional: a plugin without one runs with the defaults.";
 
 /// What the keys mean, for the reference.
-const MEANINGS: [Meaning; 11] = [
+const MEANINGS: [Meaning; 12] = [
     Meaning::new("settings", "handed to the plugin as JSON; treated as secret").usually("`{}`"),
     Meaning::new("memory", "most memory of one instance"),
+    Meaning::new("instances", "most instances at work at once, over all lanes"),
     Meaning::new("event_deadline", "a call may compute for this long per event it is given …"),
     Meaning::new(
         "batch_deadline",
@@ -59,6 +67,8 @@ const MEANINGS: [Meaning; 11] = [
 pub struct PluginHostSettings {
     /// Where components are found.
     pub folder: PathBuf,
+    /// Where compiled code and earlier versions are kept; `None` keeps nothing.
+    pub state: Option<PathBuf>,
     /// How many run at once.
     pub workers: usize,
 }
@@ -78,10 +88,12 @@ impl PluginHostSettings {
     pub(super) fn read(section: &Section<'_>) -> Self {
         section.document(HOST_INTRO, &HOST_MEANINGS);
         let folder = section.string_or("folder", DEFAULT_FOLDER);
+        let state = section.string_or("state", DEFAULT_STATE);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let default = cores.clamp(*WORKERS.start(), *WORKERS.end());
         Self {
             folder: section.resolve(&folder),
+            state: (state != STATE_OFF).then(|| section.resolve(&state)),
             workers: section.integer("workers", WORKERS, default),
         }
     }
@@ -105,6 +117,7 @@ fn read_limits(section: &Section<'_>) -> Limits {
     let file_size = usize::try_from(normal.file_size).unwrap_or(usize::MAX);
     Limits {
         memory: section.size("memory", MEMORY, normal.memory),
+        instances: section.integer("instances", INSTANCES, normal.instances),
         event_deadline: deadline("event_deadline", normal.event_deadline),
         batch_deadline_min: deadline("batch_deadline", normal.batch_deadline_min),
         configure_deadline: deadline("configure_deadline", normal.configure_deadline),

@@ -2,8 +2,12 @@
 //!
 //! Read by config; the rules themselves are in [`crate::routing`].
 
+use std::path::PathBuf;
+
 use crate::event::Header;
-use crate::routing::{Field, KeyRule, Pattern, Route, Routes, TopicTemplate};
+use crate::routing::{
+    Candidate, Field, KeyRule, Pattern, Route, Routes, TopicTemplate, WHOLE_SHARE,
+};
 use crate::settings::{Meaning, Section};
 use crate::words::closest;
 
@@ -16,7 +20,7 @@ const NULL_KEY: &str = "null";
 const INTRO: &str = "The first that matches an event's type decides. Each needs a plugin, a topic, a key or headers.";
 
 /// What the keys mean, for the reference.
-const MEANINGS: [Meaning; 5] = [
+const MEANINGS: [Meaning; 7] = [
     Meaning::new("event_type", "a pattern or several; `*` stands for any characters"),
     Meaning::new("plugin", "the plugin that decides on these events"),
     Meaning::new(
@@ -31,7 +35,39 @@ const MEANINGS: [Meaning; 5] = [
     )
     .usually("the ordering key"),
     Meaning::new("headers", "constant headers, added to the others"),
+    Meaning::new(
+        "canary",
+        "share of the keys whose events the plugin's candidate version decides, such as `\"5%\"`; its file is \
+         named `*.candidate.wasm`",
+    )
+    .usually("none"),
+    Meaning::new(
+        "shadow",
+        "the candidate decides too; what it says is compared and counted, and not published",
+    ),
 ];
+
+const FOLDER_INTRO: &str =
+    "Routes may also be in files of their own, which follow those of this file in the order of their names.";
+
+/// What the keys mean, for the reference.
+const FOLDER_MEANINGS: [Meaning; 1] = [Meaning::new(
+    "folder",
+    "every `*.toml` file in it holds `[[routes]]` and nothing else; relative to this file",
+)];
+
+/// Next to the settings file.
+const DEFAULT_FOLDER: &str = "routes";
+
+/// What the name of a route file ends with.
+pub const ROUTE_FILE: &str = ".toml";
+
+/// Reads `[routing]`.
+pub(super) fn read_folder(section: &Section<'_>) -> PathBuf {
+    section.document(FOLDER_INTRO, &FOLDER_MEANINGS);
+    let folder = section.string_or("folder", DEFAULT_FOLDER);
+    section.resolve(&folder)
+}
 
 /// Reads all routes and ends their sections.
 pub(super) fn read(sections: Vec<Section<'_>>) -> Routes {
@@ -60,13 +96,21 @@ fn read_route(section: &Section<'_>) -> Route {
     if plugin.as_deref().is_some_and(|name| name.trim().is_empty()) {
         section.error("plugin", "is empty; leave it out for a route without plugin");
     }
+    let (place, number) = (section.place("event_type"), section.path_of("event_type"));
+    let number = number.strip_suffix(".event_type").unwrap_or(&number);
     let route = Route {
+        place: format!("{place}: {number}"),
+        blocked: None,
+        candidate: read_candidate(section),
         patterns: patterns.unwrap_or_default().into_iter().map(Pattern::new).collect(),
         plugin,
         topic: read_topic(section),
         key: read_key(section),
         headers: read_headers(section),
     };
+    if route.candidate.is_some() && route.plugin.is_none() {
+        section.whole_error("has a candidate and no plugin that it is a candidate of: name the plugin");
+    }
     if !["plugin", "topic", "key", "headers"].iter().any(|key| section.has(key)) {
         section.whole_error("does nothing: give it a plugin, a topic, a key or headers");
     }
@@ -123,6 +167,36 @@ fn read_key(section: &Section<'_>) -> Option<KeyRule> {
     None
 }
 
+fn read_candidate(section: &Section<'_>) -> Option<Candidate> {
+    let shadow = section.boolean("shadow", false);
+    let share = section.string("canary").and_then(|text| {
+        let share = parse_share(&text);
+        if share.is_none() {
+            let message = "must be a share of the keys such as \"5%\" or \"0.5%\", at most \"100%\"";
+            section.error("canary", message);
+        }
+        share
+    });
+    if shadow && section.has("canary") {
+        section.error("shadow", "cannot be together with canary: what a candidate decides in the shadow is not published");
+    }
+    share.map(Candidate::Share).or(shadow.then_some(Candidate::Shadow))
+}
+
+/// A percentage with at most two decimals, in hundredths of a per cent.
+fn parse_share(text: &str) -> Option<u16> {
+    let number = text.trim().strip_suffix('%')?.trim_end();
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !digits(decimals) || decimals.len() > 2 {
+        return None;
+    }
+    let whole: u16 = whole.parse().ok()?;
+    let hundredths: u16 = format!("{decimals:0<2}").parse().ok()?;
+    let share = whole.checked_mul(100)?.checked_add(hundredths)?;
+    (share <= WHOLE_SHARE).then_some(share)
+}
+
 fn read_headers(section: &Section<'_>) -> Vec<Header> {
     let headers = section.string_map("headers");
     if headers.iter().any(|(name, _)| name.is_empty()) {
@@ -145,5 +219,30 @@ fn warn_if_unreachable(section: &Section<'_>, route: &Route, earlier: &[Route]) 
             "event_type",
             format!("is never reached: routes[{taker}] takes these events before it"),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_percentages() {
+        for (text, share) in [
+            ("5%", Some(500)),
+            ("0.5%", Some(50)),
+            (" 0.05 %", Some(5)),
+            ("100%", Some(10_000)),
+            ("0%", Some(0)),
+            ("100.01%", None),
+            ("5", None),
+            ("-5%", None),
+            ("1.005%", None),
+            (".5%", None),
+            ("%", None),
+            ("700000%", None),
+        ] {
+            assert_eq!(parse_share(text), share, "{text}");
+        }
     }
 }

@@ -15,6 +15,10 @@ pub struct Config {
     /// The folder whose `*.wasm` files are loaded, in the order of their names. A folder that does
     /// not exist is an empty one.
     pub folder: PathBuf,
+    /// A private folder for compiled code and for the last good versions; `None` keeps nothing.
+    pub state: Option<PathBuf>,
+    /// Whether this process may write there.
+    pub keeping: Keeping,
     /// How many threads run guests. More than the machine has cores gains nothing.
     pub workers: usize,
     /// What holds for plugins that are not named in `plugins`.
@@ -23,10 +27,21 @@ pub struct Config {
     pub plugins: BTreeMap<String, PluginConfig>,
 }
 
+/// What a process does with the state folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeping {
+    /// A relay: it notes the versions it uses and keeps them.
+    Record,
+    /// A command that looks: it reads what is there and changes nothing.
+    Look,
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
             folder: PathBuf::from("plugins"),
+            state: None,
+            keeping: Keeping::Record,
             workers: thread::available_parallelism().map_or(1, Into::into),
             limits: Limits::default(),
             plugins: BTreeMap::new(),
@@ -56,7 +71,7 @@ impl Config {
 }
 
 /// What an operator says about one plugin.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub struct PluginConfig {
     /// Handed to the plugin's `configure` as JSON. Must be an object.
     pub settings: serde_json::Value,
@@ -87,9 +102,11 @@ pub struct Limits {
     pub batch_deadline_min: Duration,
     /// Computing time of `describe` and of `configure`; interpreters start up in there.
     pub configure_deadline: Duration,
-    /// Linear memory of one instance in bytes, over all of its memories. 64 MiB is advised for
-    /// JavaScript and Python.
+    /// Linear memory of one instance in bytes, over all of its memories. A Rust guest needs 1 to 2 MiB;
+    /// interpreters need 10 to 40, and which one a file holds is not known before it runs.
     pub memory: usize,
+    /// Instances that work at once, over all lanes; batches wait for one.
+    pub instances: usize,
     /// Size of the component file in bytes.
     pub file_size: u64,
     /// A batch may return this many times the bytes it was given …
@@ -110,7 +127,8 @@ impl Default for Limits {
             event_deadline: Duration::from_millis(10),
             batch_deadline_min: Duration::from_millis(100),
             configure_deadline: Duration::from_secs(1),
-            memory: 32 << 20,
+            memory: 64 << 20,
+            instances: 64,
             file_size: 32 << 20,
             output_factor: 4,
             output_base: 1 << 20,
@@ -155,10 +173,10 @@ mod tests {
     fn the_widest_limits_cover_every_plugin() {
         let mut config = Config::default();
         let mut python = PluginConfig::default();
-        python.limits.memory = 64 << 20;
+        python.limits.memory = 128 << 20;
         config.plugins.insert("python".to_owned(), python);
-        assert_eq!(config.widest_limits().memory, 64 << 20);
+        assert_eq!(config.widest_limits().memory, 128 << 20);
         assert_eq!(config.widest_limits().file_size, config.limits.file_size);
-        assert_eq!(config.limits_of("other").memory, 32 << 20);
+        assert_eq!(config.limits_of("other").memory, 64 << 20);
     }
 }

@@ -28,8 +28,13 @@ const COMPONENT_INSTANCE_BYTES: usize = 4 << 20;
 /// Entries of one table; Python's function table has tens of thousands.
 pub(super) const TABLE_ELEMENTS: usize = 50_000;
 
-/// An engine for plugins whose instances have at most `memory` bytes.
-pub(super) fn engine(memory: usize) -> wasmtime::Result<Engine> {
+/// The most linear memory that any instance could be allowed. The address space of a slot is that large
+/// in any case, so that bounds need no checks; what an instance may use of it is its own quota's
+/// affair, and may be raised without another engine.
+const MAX_MEMORY: usize = 4 << 30;
+
+/// The engine of all plugins.
+pub(super) fn engine() -> wasmtime::Result<Engine> {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(MAX_INSTANCES)
         .total_core_instances(MAX_INSTANCES * 4)
@@ -43,7 +48,7 @@ pub(super) fn engine(memory: usize) -> wasmtime::Result<Engine> {
         .max_core_instance_size(COMPONENT_INSTANCE_BYTES)
         .max_tables_per_module(TABLES_PER_COMPONENT)
         .table_elements(TABLE_ELEMENTS)
-        .max_memory_size(memory);
+        .max_memory_size(MAX_MEMORY);
     if PoolingAllocationConfig::is_pagemap_scan_available() {
         // Only the pages that a guest has touched are reset when its slot is used again.
         pool.pagemap_scan(wasmtime::Enabled::Yes);
@@ -138,7 +143,7 @@ mod tests {
 
     #[test]
     fn the_thread_ends_with_the_engine() {
-        let engine = engine(1 << 20).expect("an engine");
+        let engine = engine().expect("an engine");
         let ticker = Ticker::start(&engine).expect("a thread");
         // The thread holds the other one.
         let held = ticker.running.clone();

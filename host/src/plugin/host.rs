@@ -1,28 +1,32 @@
-//! The plugins of a folder.
+//! The plugin host: what plugins run on, and the set of them that is in use.
 //!
-//! The composition root makes one [`PluginHost`] and hands it to the relay as `dyn Plugins`. It loads
-//! every `*.wasm` file of the folder, in the order of their names; a file that cannot be used is
-//! remembered with its reason and stops neither the others nor the host. Nothing here knows events.
+//! The composition root makes one [`PluginHost`]. It loads the folder at the start and again whenever
+//! [`PluginHost::refresh`] is called, on a thread of its own at low priority; [`PluginHost::plugins`] is
+//! the result of the last look. A file that cannot be used stops neither the others nor the host.
+//! Nothing here knows events.
 
-use std::collections::BTreeMap;
-use std::fs;
+use std::collections::BTreeSet;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
 
 use tokio::sync::oneshot;
+use wasmtime::Engine;
+use wasmtime::component::Linker;
 
-use super::config::Config;
+use super::assembly::{Assembly, Changes};
+use super::cache::Cache;
+use super::config::{Config, Keeping};
 use super::engine::{Ticker, engine};
-use super::imports::linker;
-use super::load::{Loader, Refusal, Refused};
-use super::manifest::Manifest;
-use super::transform::Plugin;
+use super::imports::{GuestState, linker};
+use super::load::Loader;
+use super::registry::{Complaints, Registry};
+use super::state::StateFolder;
+use super::versions::Versions;
 use super::workers::{self, Workers};
 use crate::failure::PluginStamp;
-use crate::transform::{Plugins, Transform};
+use crate::transform::{InUse, Plugins, Transform};
 
 /// Why there is no plugin host at all. Files are never the reason.
 #[derive(Debug, thiserror::Error)]
@@ -38,191 +42,175 @@ pub enum StartError {
     Panicked,
 }
 
-/// All plugins of a folder, loaded.
+/// What all plugins run on.
+pub(super) struct Machinery {
+    linker: Linker<GuestState>,
+    cache: Option<Cache>,
+    pub(super) workers: Arc<Workers>,
+    engine: Engine,
+    /// Last, so that it finds the engine gone when it is dropped.
+    ticker: Arc<Ticker>,
+}
+
+impl Machinery {
+    /// Starts it. A state folder that cannot be used is reported, and done without.
+    pub(super) fn start(config: &Config) -> Result<(Self, Option<StateFolder>), StartError> {
+        let engine = engine().map_err(engine_error)?;
+        let ticker = Arc::new(Ticker::start(&engine).map_err(StartError::Threads)?);
+        let workers = Workers::start(config.workers.max(1)).map_err(StartError::Threads)?;
+        let linker = linker(&engine).map_err(engine_error)?;
+        let state = config.state.as_ref().and_then(|path| {
+            let opened = StateFolder::open(path, config.keeping);
+            opened
+                .inspect_err(|reason| match config.keeping {
+                    Keeping::Record => tracing::warn!(
+                        reason,
+                        "compiled plugins are not cached, and their versions are forgotten at the end"
+                    ),
+                    Keeping::Look => tracing::debug!(reason, "no state folder"),
+                })
+                .ok()
+        });
+        let cache = state.clone().map(|state| Cache::new(state, &engine));
+        Ok((Self { linker, cache, workers, engine, ticker }, state))
+    }
+
+    /// Loads components under that configuration.
+    pub(super) fn loader<'a>(&'a self, config: &'a Config) -> Loader<'a> {
+        Loader {
+            config,
+            linker: &self.linker,
+            engine: &self.engine,
+            ticker: &self.ticker,
+            cache: self.cache.as_ref(),
+        }
+    }
+}
+
+/// All plugins of a folder, and what they run on.
 pub struct PluginHost {
-    folder: PathBuf,
-    /// What is wrong with the folder itself, if anything.
-    folder_trouble: Option<String>,
-    plugins: BTreeMap<String, Arc<Plugin>>,
-    /// File names with the reason why they are not used, in the order of the names.
-    refused: Vec<(String, String)>,
-    /// What refused files had said of themselves: their event types wait.
-    waited_for: Vec<Manifest>,
-    /// Configured, and not in the folder.
-    absent: Vec<String>,
+    inner: Arc<Inner>,
+    complaints: Arc<Complaints>,
+    registry: RwLock<Arc<Registry>>,
+}
+
+struct Inner {
+    /// One look at a time.
+    assembly: Mutex<Assembly>,
+    machinery: Machinery,
 }
 
 impl PluginHost {
-    /// Loads the folder. Compiling happens on a thread of its own, at low priority.
+    /// Starts the host and loads the folder.
     ///
     /// # Errors
     /// Only if the host itself cannot start; a bad file is reported by [`Plugins::troubles`].
     pub async fn load(config: Config) -> Result<Self, StartError> {
-        let (send, receive) = oneshot::channel();
-        thread::Builder::new()
-            .name("plugin-loader".to_owned())
-            .spawn(move || {
-                workers::lower_priority_for_compiling();
-                // The receiver is gone if the caller gave up; then nobody wants the plugins.
-                let _ = send.send(Self::load_now(&config));
-            })
-            .map_err(StartError::Threads)?;
-        receive.await.map_err(|_| StartError::Panicked)?
+        let complaints = Arc::<Complaints>::default();
+        let theirs = Arc::clone(&complaints);
+        let (inner, registry) = on_loader(move || {
+            let (machinery, state) = Machinery::start(&config)?;
+            let mut assembly = Assembly::new(Versions::new(state), theirs);
+            let (registry, _) = assembly.look(&machinery, &config, &BTreeSet::new());
+            let inner = Inner { assembly: Mutex::new(assembly), machinery };
+            Ok::<_, StartError>((Arc::new(inner), Arc::new(registry)))
+        })
+        .await??;
+        Ok(Self { inner, complaints, registry: RwLock::new(registry) })
     }
 
-    fn load_now(config: &Config) -> Result<Self, StartError> {
-        let engine = engine(config.widest_limits().memory).map_err(engine_error)?;
-        let ticker = Arc::new(Ticker::start(&engine).map_err(StartError::Threads)?);
-        let workers = Workers::start(config.workers.max(1)).map_err(StartError::Threads)?;
-        let linker = linker(&engine).map_err(engine_error)?;
-        let loader = Loader { config, linker, engine, ticker };
-
-        let (files, folder_trouble) = files(&config.folder);
-        let mut host = Self {
-            folder: config.folder.clone(),
-            folder_trouble,
-            plugins: BTreeMap::new(),
-            refused: Vec::new(),
-            waited_for: Vec::new(),
-            absent: Vec::new(),
-        };
-        // Who took a name first.
-        let mut owners: BTreeMap<String, String> = BTreeMap::new();
-        for file in files {
-            let path = config.folder.join(&file);
-            match host.load_file(&loader, &workers, &path, &file, &owners) {
-                Ok(name) => drop(owners.insert(name, file)),
-                Err(Refusal { why, manifest }) => {
-                    host.waited_for.extend(manifest.map(|manifest| *manifest));
-                    let reason = one_line(&why.to_string());
-                    tracing::error!(file, reason, "plugin file refused");
-                    host.refused.push((file, reason));
-                }
-            }
-        }
-        host.absent =
-            config.plugins.keys().filter(|name| !owners.contains_key(*name)).cloned().collect();
-        Ok(host)
+    /// Looks at the folder again, with a configuration that may be another; files that are named in
+    /// `unsettled` are being written and count as they were. Returns when every changed file is compiled
+    /// and checked; batches go on with what they have.
+    ///
+    /// # Errors
+    /// When the look died, which is a bug; what was in use stays in use.
+    pub async fn refresh(
+        &self,
+        config: Config,
+        unsettled: BTreeSet<String>,
+    ) -> Result<Changes, StartError> {
+        let inner = Arc::clone(&self.inner);
+        let (registry, changes) = on_loader(move || {
+            // A look that died has changed nothing that the next one relies on.
+            let mut assembly = inner.assembly.lock().unwrap_or_else(PoisonError::into_inner);
+            assembly.look(&inner.machinery, &config, &unsettled)
+        })
+        .await?;
+        *self.registry.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(registry);
+        Ok(changes)
     }
 
-    /// Loads one file and takes it up. Returns the plugin's name.
-    fn load_file(
-        &mut self,
-        loader: &Loader<'_>,
-        workers: &Arc<Workers>,
-        path: &Path,
-        file: &str,
-        owners: &BTreeMap<String, String>,
-    ) -> Result<String, Refusal> {
-        // Compilers have bugs; one that is met must not keep the other plugins from running.
-        let version = catch_unwind(AssertUnwindSafe(|| workers.block_on(loader.load(path))))
-            .map_err(|_| Refused::HostPanic)??;
-        let PluginStamp { name, version: number, hash } = version.stamp.clone();
-        if let Some(first) = owners.get(&name) {
-            return Err(Refused::NameTaken { name, first: first.clone() }.into());
-        }
-        tracing::info!(
-            file,
-            plugin = name,
-            version = number,
-            hash,
-            lifecycle = ?version.lifecycle,
-            "plugin loaded"
-        );
-        self.plugins.insert(name.clone(), Arc::new(Plugin::new(version, workers.clone())));
-        Ok(name)
+    /// The plugins in use since the last look.
+    pub fn plugins(&self) -> Arc<dyn Plugins> {
+        self.now()
     }
 
-    fn refusals(&self) -> impl Iterator<Item = String> {
-        self.refused.iter().map(|(file, reason)| format!("plugin file {file}: {reason}"))
+    /// Resolves when a version was found to be bad: another look will replace it.
+    pub async fn complained(&self) {
+        self.complaints.wait().await;
+    }
+
+    fn now(&self) -> Arc<Registry> {
+        Arc::clone(&self.registry.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
+/// What is in use now.
 impl Plugins for PluginHost {
     fn find(&self, name: &str) -> Result<Arc<dyn Transform>, String> {
-        if let Some(plugin) = self.plugins.get(name) {
-            return Ok(plugin.clone());
-        }
-        let folder = self.folder.display();
-        let mut text = match &self.folder_trouble {
-            Some(trouble) => format!("there is no plugin {name:?}: {trouble}"),
-            None => format!("there is no plugin {name:?} in the folder {folder}"),
-        };
-        for refusal in self.refusals() {
-            text.push_str("; ");
-            text.push_str(&refusal);
-        }
-        Err(text)
+        self.now().find(name)
+    }
+
+    fn candidate(&self, name: &str) -> Option<Arc<dyn Transform>> {
+        self.now().candidate(name)
     }
 
     fn wanting(&self, event_type: &str) -> Vec<String> {
-        let loaded = self.plugins.iter().filter(|(_, plugin)| plugin.wants(event_type));
-        let refused = self.waited_for.iter().filter(|manifest| manifest.wants(event_type));
-        let mut names: Vec<String> = loaded
-            .map(|(name, _)| name.clone())
-            .chain(refused.map(|manifest| manifest.name.clone()))
-            .collect();
-        // A second file of a name that is taken wants nothing of its own.
-        names.sort_unstable();
-        names.dedup();
-        names
+        self.now().wanting(event_type)
     }
 
-    fn stamps(&self) -> Vec<PluginStamp> {
-        self.plugins.values().map(|plugin| plugin.stamp().clone()).collect()
+    fn in_use(&self) -> Vec<InUse> {
+        self.now().in_use()
     }
 
     fn troubles(&self) -> Vec<String> {
-        let folder = self.folder.display();
-        let absent = self.absent.iter().map(|name| {
-            format!(
-                "plugin {name} is configured, and no usable file of the folder {folder} has that \
-                 name: put it there, or remove [plugins.{name}]"
-            )
-        });
-        // A folder that nobody needs may be missing.
-        let needed = !self.absent.is_empty();
-        self.folder_trouble
-            .iter()
-            .filter(|_| needed)
-            .cloned()
-            .chain(self.refusals())
-            .chain(absent)
-            .collect()
+        self.now().troubles()
     }
+
+    fn notes(&self) -> Vec<String> {
+        self.now().notes()
+    }
+
+    fn condemn(&self, stamp: &PluginStamp, why: &str) {
+        self.now().condemn(stamp, why);
+    }
+}
+
+/// Runs `work` on a thread of its own, since compiling is nobody's hurry.
+async fn on_loader<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, StartError> {
+    let (send, receive) = oneshot::channel();
+    thread::Builder::new()
+        .name("plugin-loader".to_owned())
+        .spawn(move || {
+            workers::lower_priority_for_compiling();
+            // The receiver is gone if the caller gave up; then nobody wants the result.
+            let _ = send.send(work());
+        })
+        .map_err(StartError::Threads)?;
+    receive.await.map_err(|_| StartError::Panicked)
 }
 
 fn engine_error(error: wasmtime::Error) -> StartError {
     StartError::Engine(format!("{error:#}"))
 }
 
-/// Troubles are lists of lines; a backtrace is several.
-fn one_line(text: &str) -> String {
-    text.lines().map(str::trim).collect::<Vec<_>>().join(" | ")
-}
-
-/// The files of the folder that ask to be plugins, in the order of their names, and what is wrong
-/// with the folder if it cannot be listed.
-fn files(folder: &Path) -> (Vec<String>, Option<String>) {
-    let list = || -> io::Result<Vec<String>> {
-        let mut files = Vec::new();
-        for entry in fs::read_dir(folder)? {
-            let entry = entry?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            // Following links: mounted folders are often made of them.
-            let is_file = fs::metadata(entry.path()).is_ok_and(|it| it.is_file());
-            if is_file && name.ends_with(".wasm") && !name.starts_with('.') {
-                files.push(name);
-            }
-        }
-        files.sort_unstable();
-        Ok(files)
-    };
-    match list() {
-        Ok(files) => (files, None),
-        Err(error) => {
-            let text = format!("the plugins folder {} cannot be read: {error}", folder.display());
-            (Vec::new(), Some(text))
-        }
-    }
+/// The state folder of a process that looks, for commands about versions.
+///
+/// # Errors
+/// A text that says why it cannot be used.
+pub(super) fn open_versions(state: &PathBuf, keeping: Keeping) -> Result<Versions, String> {
+    Ok(Versions::new(Some(StateFolder::open(state, keeping)?)))
 }

@@ -107,6 +107,11 @@ impl Quota {
         self.used / 3 >= self.limit / 4
     }
 
+    /// Bytes in use.
+    pub(super) fn used(&self) -> usize {
+        self.used
+    }
+
     /// How much was refused since the last call of this, and the limit.
     pub(super) fn take_refused(&mut self) -> Option<(usize, usize)> {
         self.refused.take().map(|wanted| (wanted, self.limit))

@@ -152,12 +152,12 @@ fn abridged(names: &[String]) -> String {
 
 /// What a component imports and exports, by name.
 #[derive(Debug, Default)]
-struct Names {
-    imports: Vec<String>,
-    exports: Vec<String>,
+pub(super) struct Names {
+    pub(super) imports: Vec<String>,
+    pub(super) exports: Vec<String>,
 }
 
-fn names(bytes: &[u8]) -> Result<Names, Unfit> {
+pub(super) fn names(bytes: &[u8]) -> Result<Names, Unfit> {
     if !bytes.starts_with(b"\0asm") {
         return Err(Unfit::NotWasm(if bytes.is_empty() {
             "it is empty".to_owned()

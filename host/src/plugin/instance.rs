@@ -170,6 +170,11 @@ impl Instance {
         (verdicts, used)
     }
 
+    /// Linear memory in use, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        self.store.data().quota.used()
+    }
+
     /// Whether this instance has decided no batch yet.
     pub(super) fn is_fresh(&self) -> bool {
         self.batches == 0

@@ -1,6 +1,6 @@
 //! From a file in the plugins folder to a plugin version, or to the reason why not.
 //!
-//! `host.rs` runs this on a thread of its own at low priority. The cheap checks come first: size,
+//! `assembly.rs` runs this on a thread of its own at low priority. The cheap checks come first: size,
 //! kind of file, world and version, imports; only then is it compiled, linked, asked who it is, and
 //! given its settings. Whatever is wrong with a file stays its own affair.
 
@@ -15,6 +15,7 @@ use wasmtime::Engine;
 use wasmtime::component::{Component, Linker};
 
 use super::bindings::PluginPre;
+use super::cache::Cache;
 use super::config::{Config, Limits};
 use super::engine::Ticker;
 use super::imports::GuestState;
@@ -22,6 +23,8 @@ use super::inspect::{Unfit, inspect};
 use super::instance::Template;
 use super::log::LogBudget;
 use super::manifest::{BadManifest, Manifest};
+use super::sample::Sample;
+use super::selftest;
 use super::transform::{Lifecycle, Version};
 use crate::failure::PluginStamp;
 
@@ -59,6 +62,12 @@ pub(super) enum Refused {
         "calls itself {name:?} as {first} does, which is used; remove one of the two, or rename it"
     )]
     NameTaken { name: String, first: String },
+    #[error("ships samples that cannot be read: {0}")]
+    Samples(String),
+    #[error("does not pass its own samples: {0}")]
+    SelfTest(String),
+    #[error("is the version {version} that was rolled back: {why}; put another version in its place")]
+    Marked { version: String, why: String },
     #[error("made the host panic, which is a bug in the host; please report it with the file")]
     HostPanic,
 }
@@ -66,13 +75,14 @@ pub(super) enum Refused {
 /// What loading needs.
 pub(super) struct Loader<'a> {
     pub(super) config: &'a Config,
-    pub(super) linker: Linker<GuestState>,
-    pub(super) engine: Engine,
-    /// Last, so that it finds the engine gone when it is dropped.
-    pub(super) ticker: Arc<Ticker>,
+    pub(super) linker: &'a Linker<GuestState>,
+    pub(super) engine: &'a Engine,
+    pub(super) ticker: &'a Arc<Ticker>,
+    pub(super) cache: Option<&'a Cache>,
 }
 
 /// A file that is not used, with what it said of itself before that was known.
+#[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) why: Refused,
     /// Its event types wait for it.
@@ -85,20 +95,44 @@ impl<E: Into<Refused>> From<E> for Refusal {
     }
 }
 
-impl Loader<'_> {
-    /// Loads one file. Blocks for as long as compiling takes; guests run on the present thread.
-    pub(super) async fn load(&self, path: &Path) -> Result<Version, Refusal> {
-        // Until it is known which plugin it is, the most generous limits hold.
-        let widest = self.config.widest_limits();
-        let bytes = read(path, widest.file_size)?;
-        inspect(&bytes)?;
-        let hash = hex(&Sha256::digest(&bytes));
-        let pre = self.link(&self.compile(&bytes)?)?;
+/// A component file in memory.
+pub(super) struct Binary {
+    pub(super) bytes: Vec<u8>,
+    /// SHA-256, lower-case hex.
+    pub(super) hash: String,
+}
 
-        let manifest = self.describe(&pre, path, widest).await?;
+impl Binary {
+    /// A file of at most `limit` bytes.
+    pub(super) fn read(path: &Path, limit: u64) -> Result<Self, Refused> {
+        Ok(Self::new(read(path, limit)?))
+    }
+
+    /// These bytes.
+    pub(super) fn new(bytes: Vec<u8>) -> Self {
+        let hash = hex(&Sha256::digest(&bytes));
+        Self { bytes, hash }
+    }
+}
+
+impl Loader<'_> {
+    /// Loads a component. Blocks for as long as compiling takes; guests run on the present thread.
+    /// `file` is what people know it by.
+    pub(super) async fn load(&self, file: &str, binary: &Binary) -> Result<Version, Refusal> {
+        let Binary { bytes, hash } = binary;
+        inspect(bytes)?;
+        let samples = Sample::shipped(bytes).map_err(Refused::Samples)?;
+        let pre = self.link(&self.compiled(bytes, hash)?)?;
+
+        // Until it is known which plugin it is, the most generous limits hold.
+        let manifest = self.describe(&pre, file, self.config.widest_limits()).await?;
         let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        let version = self.set_up(pre, manifest.clone(), size, hash).await;
-        version.map_err(|why| Refusal { why, manifest: Some(Box::new(manifest)) })
+        let version = async {
+            let version = self.set_up(pre, manifest.clone(), size, hash.clone()).await?;
+            selftest::passes(&version, &samples).await.map_err(Refused::SelfTest)?;
+            Ok(version)
+        };
+        version.await.map_err(|why| Refusal { why, manifest: Some(Box::new(manifest)) })
     }
 
     /// What is left to do once it is known which plugin it is.
@@ -124,10 +158,17 @@ impl Loader<'_> {
         Ok(Version { stamp, manifest, template, settings, lifecycle })
     }
 
-    /// The one place that turns a file into machine code.
-    fn compile(&self, bytes: &[u8]) -> Result<Component, Refused> {
-        Component::from_binary(&self.engine, bytes)
-            .map_err(|error| Refused::Compile(detail(&error)))
+    /// The machine code of a component.
+    fn compiled(&self, bytes: &[u8], hash: &str) -> Result<Component, Refused> {
+        if let Some(component) = self.cache.and_then(|cache| cache.load(self.engine, hash)) {
+            return Ok(component);
+        }
+        let component = Component::from_binary(self.engine, bytes)
+            .map_err(|error| Refused::Compile(detail(&error)))?;
+        if let Some(cache) = self.cache {
+            cache.store(hash, &component);
+        }
+        Ok(component)
     }
 
     fn link(&self, component: &Component) -> Result<PluginPre<GuestState>, Refused> {
@@ -140,11 +181,10 @@ impl Loader<'_> {
     async fn describe(
         &self,
         pre: &PluginPre<GuestState>,
-        path: &Path,
+        file: &str,
         limits: Limits,
     ) -> Result<Manifest, Refused> {
-        let file = path.file_name().unwrap_or_default().to_string_lossy();
-        let words = LogBudget::new(&file, "", &limits);
+        let words = LogBudget::new(file, "", &limits);
         let unnamed = Template { pre: pre.clone(), limits, ticker: self.ticker.clone() };
         let said = async { unnamed.instantiate(&words).await?.describe().await }.await;
         words.close();

@@ -5,6 +5,8 @@
 
 use std::collections::HashSet;
 
+use serde::{Deserialize, Serialize};
+
 use super::bindings::exports::haulier::relay::transformer as wit;
 
 /// Longest name and longest version, in bytes.
@@ -15,7 +17,7 @@ const MAX_EVENT_TYPES: usize = 1000;
 const MAX_EVENT_TYPE: usize = 255;
 
 /// A manifest that can be relied on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Manifest {
     pub(super) name: String,
     pub(super) version: String,
@@ -24,7 +26,7 @@ pub(super) struct Manifest {
 }
 
 /// Which parts of an event the plugin reads.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Needs {
     pub(super) payload: bool,
     pub(super) headers: bool,

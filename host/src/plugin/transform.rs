@@ -1,11 +1,12 @@
 //! A loaded plugin as the relay sees it.
 //!
-//! `host.rs` hands these out as `dyn Transform`. A batch goes to the guests' own threads and comes
-//! back with one verdict per event (`batch.rs` sees to that). Each lane has its own instances, so that
-//! a lane with a slow batch does not hold up another lane of the same plugin. Nothing here touches
-//! the database or the broker.
+//! `registry.rs` hands these out as `dyn Transform`. A batch goes to the guests' own threads and comes
+//! back with one verdict per event (`batch.rs` sees to that). Each lane has its own seats, so that a
+//! lane with slow batches does not hold up another lane of the same plugin. Nothing here touches the
+//! database or the broker.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -41,17 +42,19 @@ pub(super) struct Version {
     pub(super) lifecycle: Lifecycle,
 }
 
-/// A plugin of the folder.
+/// A version in use, with its instances. They go with it.
 pub(super) struct Plugin {
     version: Arc<Version>,
+    activation: u64,
     workers: Arc<Workers>,
+    pool: Arc<Pool>,
     /// One entry per lane that ever sent a batch; lanes come from the configuration.
-    benches: Mutex<HashMap<LaneName, Arc<Bench>>>,
+    lanes: Mutex<HashMap<LaneName, Arc<Semaphore>>>,
 }
 
-/// The instances of one lane.
-struct Bench {
-    /// As many batches at once as there are threads; more would only wait on each other.
+/// The instances of a version.
+struct Pool {
+    /// As many may work at once as the operator allows.
     seats: Semaphore,
     idle: Mutex<Vec<Instance>>,
 }
@@ -59,7 +62,15 @@ struct Bench {
 impl Plugin {
     /// A plugin that decides with this version, on these threads.
     pub(super) fn new(version: Version, workers: Arc<Workers>) -> Self {
-        Self { version: Arc::new(version), workers, benches: Mutex::default() }
+        static ACTIVATIONS: AtomicU64 = AtomicU64::new(1);
+        let seats = Semaphore::new(version.template.limits.instances);
+        Self {
+            version: Arc::new(version),
+            activation: ACTIVATIONS.fetch_add(1, Ordering::Relaxed),
+            workers,
+            pool: Arc::new(Pool { seats, idle: Mutex::default() }),
+            lanes: Mutex::default(),
+        }
     }
 
     /// Who it is.
@@ -67,22 +78,21 @@ impl Plugin {
         &self.version.stamp
     }
 
-    /// Whether it wants events of that type without a route saying so.
-    pub(super) fn wants(&self, event_type: &str) -> bool {
-        self.version.manifest.wants(event_type)
+    /// What it says of itself.
+    pub(super) fn manifest(&self) -> &Manifest {
+        &self.version.manifest
     }
 
-    fn bench(&self, lane: &LaneName) -> Arc<Bench> {
-        let mut benches = self.benches.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bench) = benches.get(lane) {
-            return bench.clone();
+    /// As many batches of a lane at once as there are threads: more would only wait on each other, and
+    /// one lane's would keep another's waiting.
+    fn lane(&self, lane: &LaneName) -> Arc<Semaphore> {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(seats) = lanes.get(lane) {
+            return seats.clone();
         }
-        let bench = Arc::new(Bench {
-            seats: Semaphore::new(self.workers.threads()),
-            idle: Mutex::default(),
-        });
-        benches.insert(lane.clone(), bench.clone());
-        bench
+        let seats = Arc::new(Semaphore::new(self.workers.threads()));
+        lanes.insert(lane.clone(), seats.clone());
+        seats
     }
 }
 
@@ -94,18 +104,19 @@ impl Transform for Plugin {
         let inputs: Vec<Input> =
             events.iter().map(|event| Input::new(event, lane, needs)).collect();
         let count = inputs.len();
-        let bench = self.bench(lane);
+        let (lane, pool) = (self.lane(lane), self.pool.clone());
         let decided = self
             .workers
             .run(async move {
-                let _seat = bench.seats.acquire().await;
+                let _turn = lane.acquire().await;
+                let _seat = pool.seats.acquire().await;
                 let limits = &version.template.limits;
                 let parts = parts(&inputs, limits.input_per_call());
                 let deadline = limits.batch_deadline(inputs.len());
                 let PluginStamp { name, version: number, .. } = &version.stamp;
                 let words = LogBudget::new(name, number, limits);
                 let mut guests =
-                    Guests { version: &version, bench: &bench, inputs: &inputs, words };
+                    Guests { version: &version, pool: &pool, inputs: &inputs, words };
                 let verdicts = batch::decide(&mut guests, parts, deadline).await;
                 guests.words.close();
                 verdicts
@@ -124,7 +135,7 @@ impl Transform for Plugin {
             .into_iter()
             .map(|verdict| verdict.map_err(|failure| failure.in_plugin(&stamp)))
             .collect();
-        Transformed { verdicts, stamp }
+        Transformed { verdicts, stamp, activation: self.activation }
     }
 }
 
@@ -155,7 +166,7 @@ fn parts(inputs: &[Input], limit: usize) -> Vec<Vec<usize>> {
 /// Real guests for the search in `batch.rs`.
 struct Guests<'a> {
     version: &'a Version,
-    bench: &'a Bench,
+    pool: &'a Pool,
     inputs: &'a [Input],
     words: Arc<LogBudget>,
 }
@@ -178,7 +189,7 @@ impl Guests<'_> {
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Instance>> {
-        self.bench.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

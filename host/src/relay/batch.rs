@@ -11,7 +11,7 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, watch};
 
 use super::outcome::{self, Destination, Outcomes};
 use super::plan;
-use super::verdict;
+use super::verdict::{self, Observers};
 use super::{LaneContext, Phase};
 use crate::clock::Moment;
 use crate::event::Event;
@@ -164,10 +164,13 @@ async fn carry(lane: &LaneContext, batch: &Batch, fence: &Fence, company: &Compa
     if batch.suspicion == Suspicion::Convicted {
         return convicted(batch);
     }
+    // Held until the records are acknowledged: no newer rules before the older ones are through.
+    let rules = lane.rules.enter().await;
     let started = Moment::now();
     let judged = {
         let _turn = lane.transforms.acquire().await;
-        verdict::judge(&lane.name, &batch.events, &lane.routes, &*lane.plugins).await
+        let observers = Observers { trials: &lane.trials, shadows: &lane.shadows };
+        verdict::judge(&lane.name, &batch.events, &rules, Some(&observers)).await
     };
     lane.metrics.transform_took(started.elapsed());
     let plan = {

@@ -12,6 +12,7 @@ use crate::report::{
     CircuitReport, INTERVAL, LaneReport, MOST_NAMED, PluginReport, Report, VERSION, short,
 };
 use crate::store::{Heartbeat, Life};
+use crate::transform::InUse;
 
 /// Pause after the first heartbeat, when the lanes have just been opened.
 const FIRST_INTERVAL: Duration = Duration::from_secs(1);
@@ -73,13 +74,14 @@ async fn run_once(pulse: &Pulse, life: Life) {
 }
 
 fn report(pulse: &Pulse) -> Report {
-    let plugins = &pulse.lanes[0].plugins;
-    let stamps = plugins.stamps().into_iter().map(|stamp| PluginReport {
+    let rules = pulse.lanes[0].rules.latest();
+    let stamps = rules.plugins.in_use().into_iter().map(|InUse { stamp, standing, .. }| PluginReport {
         name: short(&stamp.name),
         version: short(&stamp.version),
         hash: short(&stamp.hash),
+        standing: standing.name().to_owned(),
     });
-    let mut plugin_troubles = plugins.troubles();
+    let mut plugin_troubles = [&rules.troubles[..], &rules.notes[..]].concat();
     plugin_troubles.truncate(MOST_NAMED);
     Report {
         version: VERSION,

@@ -12,7 +12,11 @@ mod lane;
 mod minute;
 mod outcome;
 mod plan;
+mod preview;
 mod retention;
+mod rules;
+mod shadow;
+mod trial;
 mod verdict;
 mod watch;
 
@@ -25,16 +29,20 @@ use tokio::task::JoinSet;
 
 pub use self::config::{LaneConfig, RetentionConfig};
 pub use self::health::LaneHealth;
+pub use self::preview::{Preview, preview};
+pub use self::rules::Rules;
+pub use self::verdict::{Judge, decider};
 
 use self::circuit::Circuits;
 use self::heartbeat::Pulse;
+use self::rules::LaneRules;
+use self::shadow::Shadows;
+use self::trial::Trials;
 use crate::clock::Moment;
 use crate::event::LaneName;
-use crate::routing::Routes;
 use crate::sink::Sink;
 use crate::store::Store;
-use crate::telemetry::LaneMetrics;
-use crate::transform::Plugins;
+use crate::telemetry::{LaneMetrics, PluginMetrics};
 use crate::words::chain;
 
 /// How far the relay has come in its life.
@@ -67,10 +75,10 @@ pub struct Lane {
 /// What all lanes of a process share.
 #[derive(Clone)]
 pub struct Shared {
-    /// The loaded plugins.
-    pub plugins: Arc<dyn Plugins>,
-    /// The routes.
-    pub routes: Arc<Routes>,
+    /// The rules and plugins, and those that come after them.
+    pub rules: phases::Receiver<Arc<Rules>>,
+    /// What is counted of plugins.
+    pub plugin_metrics: PluginMetrics,
     /// This instance's name, for people who read leases.
     pub instance: Arc<str>,
     /// How long a batch may take to let go once patience has run out.
@@ -97,8 +105,9 @@ struct LaneContext {
     sink: Arc<dyn Sink>,
     metrics: LaneMetrics,
     health: Arc<LaneHealth>,
-    plugins: Arc<dyn Plugins>,
-    routes: Arc<Routes>,
+    rules: LaneRules,
+    trials: Arc<Mutex<Trials>>,
+    shadows: Shadows,
     instance: Arc<str>,
     abandon_limit: Duration,
     /// Batches of all lanes share it; a suspect batch has it alone.
@@ -127,6 +136,7 @@ pub async fn run(
     phase: phases::Receiver<Phase>,
 ) -> Vec<String> {
     let company = Arc::new(RwLock::new(()));
+    let trials = Arc::<Mutex<Trials>>::default();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let started = Moment::now();
     let mut loops = JoinSet::new();
@@ -140,8 +150,9 @@ pub async fn run(
             sink: lane.sink,
             metrics: lane.metrics,
             health: lane.health,
-            plugins: Arc::clone(&shared.plugins),
-            routes: Arc::clone(&shared.routes),
+            rules: LaneRules::new(shared.rules.clone()),
+            trials: Arc::clone(&trials),
+            shadows: Shadows::new(shared.plugin_metrics.clone()),
             instance: Arc::clone(&shared.instance),
             abandon_limit: shared.abandon_limit,
             company: Arc::clone(&company),

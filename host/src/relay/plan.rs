@@ -45,6 +45,8 @@ pub(super) struct Plan {
 pub(super) struct Judged<'a> {
     pub(super) verdict: Result<Outcome, Failure>,
     pub(super) route: Option<&'a Route>,
+    /// Names the plugin version that gave the verdict, if one did.
+    pub(super) stamp: Option<Bytes>,
 }
 
 /// Lays out a batch. `judged` has one entry per event.
@@ -122,7 +124,7 @@ fn stand(
     };
     let mut records = Vec::with_capacity(deliveries.len());
     for delivery in deliveries {
-        match routing::complete(delivery, judged.route, event, lane) {
+        match routing::complete(delivery, judged.route, judged.stamp.as_ref(), event, lane) {
             Ok(record) => records.push(record),
             Err(failure) => return Standing::Failed(failure),
         }
@@ -168,11 +170,11 @@ mod tests {
     }
 
     fn deliver(count: usize) -> Judged<'static> {
-        Judged { verdict: Ok(Outcome::Deliver(vec![Delivery::default(); count])), route: None }
+        Judged { verdict: Ok(Outcome::Deliver(vec![Delivery::default(); count])), route: None, stamp: None }
     }
 
     fn fail() -> Judged<'static> {
-        Judged { verdict: Err(Failure::new(Cause::PluginRejected, "no")), route: None }
+        Judged { verdict: Err(Failure::new(Cause::PluginRejected, "no")), route: None, stamp: None }
     }
 
     fn lane() -> LaneName {
@@ -197,7 +199,7 @@ mod tests {
         let keyed = || {
             let key = KeyChoice::Bytes(Bytes::from_static(b"c"));
             let delivery = Delivery { key, ..Delivery::default() };
-            Judged { verdict: Ok(Outcome::Deliver(vec![delivery])), route: None }
+            Judged { verdict: Ok(Outcome::Deliver(vec![delivery])), route: None, stamp: None }
         };
         let shared = |keys: [&str; 2], ordering| {
             let events = [event(1, keys[0]), event(2, keys[1])];

@@ -134,6 +134,7 @@ fn instance(seen: &InstanceSeen) -> (InstanceStatus, Option<Report>) {
             name: plugin.name.clone(),
             version: plugin.version.clone(),
             hash: plugin.hash.clone(),
+            standing: plugin.standing.clone(),
         })
         .collect();
     (status, Some(report))

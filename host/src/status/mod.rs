@@ -177,6 +177,8 @@ pub struct PluginStatus {
     pub version: String,
     /// SHA-256 of its file, lower-case hex.
     pub hash: String,
+    /// `current`; `kept`, an earlier version in place of one that cannot be used; or `candidate`.
+    pub standing: String,
 }
 
 /// Something that deserves attention.

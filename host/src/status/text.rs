@@ -235,7 +235,12 @@ fn instance_lines(instances: &[InstanceStatus]) -> Vec<Vec<(String, String)>> {
         }
         for plugin in &one.plugins {
             let hash: String = plugin.hash.chars().take(HASH_DIGITS).collect();
-            let text = format!("plugin {} {} ({hash})", plugin.name, plugin.version);
+            let note = match plugin.standing.as_str() {
+                "" | "current" => String::new(),
+                "kept" => ", an earlier version: see the problems".to_owned(),
+                other => format!(", {other}"),
+            };
+            let text = format!("plugin {} {} ({hash}){note}", plugin.name, plugin.version);
             entry.push((below(), text));
         }
         entry

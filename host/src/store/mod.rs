@@ -326,6 +326,10 @@ pub trait Outbox: Store {
     /// [`MOST_INSTANCES`].
     async fn instances(&self) -> Result<Vec<InstanceSeen>, StoreError>;
 
+    /// Pending rows of the lane in id order, due or not; claims and changes nothing. Looks at rows one by
+    /// one where no index helps.
+    async fn peek(&self, lane: &LaneName, limit: usize) -> Result<Vec<Event>, StoreError>;
+
     /// Closes the connections; calls made later fail.
     async fn close(&self);
 }

@@ -17,6 +17,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry};
 
 use super::histogram::Histogram;
+use super::plugins::PluginMetrics;
 use crate::event::LaneName;
 use crate::failure::{Cause, FailureKind};
 use crate::store::LaneStats;
@@ -46,7 +47,6 @@ const HELD_KEYS: &str = "haulier_held_keys";
 const OLDEST_DUE_AGE_SECONDS: &str = "haulier_oldest_due_age_seconds";
 const BATCHES_IN_FLIGHT: &str = "haulier_batches_in_flight";
 const LANE_PAUSED: &str = "haulier_lane_paused";
-const PLUGIN_TROUBLES: &str = "haulier_plugin_troubles";
 
 /// Every cause, so that its series is there before it happens. A test keeps it complete.
 const CAUSES: [Cause; 25] = [
@@ -115,6 +115,7 @@ pub struct Metrics(Arc<Shared>);
 struct Shared {
     registry: Registry,
     families: Families,
+    plugins: PluginMetrics,
 }
 
 #[derive(Debug, Default)]
@@ -143,7 +144,6 @@ struct Families {
     oldest_due_age: Family<LaneLabels, Seconds>,
     in_flight: Family<LaneLabels, Gauge>,
     paused: Family<LaneLabels, Gauge>,
-    plugin_troubles: Gauge,
 }
 
 impl Default for Metrics {
@@ -160,7 +160,9 @@ impl Metrics {
         families.register_durations(&mut registry);
         families.register_counters(&mut registry);
         families.register_gauges(&mut registry);
-        Self(Arc::new(Shared { registry, families }))
+        let plugins = PluginMetrics::default();
+        plugins.register(&mut registry);
+        Self(Arc::new(Shared { registry, families, plugins }))
     }
 
     /// The metrics of one lane, every series of it made.
@@ -175,9 +177,9 @@ impl Metrics {
         family.get_or_create(&labels).inc_by(rows);
     }
 
-    /// Sets how many plugins cannot run.
-    pub fn plugin_troubles(&self, count: usize) {
-        self.0.families.plugin_troubles.set(whole(count));
+    /// The metrics of plugins.
+    pub fn plugins(&self) -> PluginMetrics {
+        self.0.plugins.clone()
     }
 
     /// Everything in the OpenMetrics text form, which is what Prometheus scrapes.
@@ -251,8 +253,6 @@ impl Families {
         add(to, BATCHES_IN_FLIGHT, help, &self.in_flight);
         let help = "1 while the lane has stopped claiming because of its surroundings";
         add(to, LANE_PAUSED, help, &self.paused);
-        let help = "Plugins that cannot run";
-        add(to, PLUGIN_TROUBLES, help, &self.plugin_troubles);
     }
 }
 

@@ -5,6 +5,8 @@
 mod histogram;
 mod logging;
 mod metrics;
+mod plugins;
 
 pub use self::logging::{LogFormat, LoggingError, check_level, init};
 pub use self::metrics::{BatchInFlight, LaneMetrics, Metrics};
+pub use self::plugins::{PluginChange, PluginMetrics, Shadow};

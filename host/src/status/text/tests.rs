@@ -44,6 +44,7 @@ fn instances() -> Vec<InstanceStatus> {
         name: "order-events".into(),
         version: "0.1.0".into(),
         hash: "0123456789abcdef".into(),
+        standing: "current".into(),
     }];
     one.plugin_troubles = vec!["plugin file x.wasm: it is no component".into()];
     let mut other = instance("relay-2", RUNNING, 300);

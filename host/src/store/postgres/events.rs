@@ -293,6 +293,17 @@ impl Statements {
         ))
     }
 
+    /// Pending rows, read only. `$1` lane, `$2` rows.
+    pub(super) fn peek(&self) -> AssertSqlSafe<String> {
+        AssertSqlSafe(format!(
+            "SELECT {columns}, false, e.shard FROM (SELECT e.* FROM {events} e \
+               WHERE e.lane = $1 AND e.status = 'PENDING' ORDER BY e.id LIMIT $2) e \
+             CROSS JOIN {CLOCK} ORDER BY e.id",
+            columns = self.columns,
+            events = self.tables.events,
+        ))
+    }
+
     /// Marks locked rows as claimed. `$1` ids, `$2` token, `$3` owner, `$4` seconds, `$5` losses to add.
     pub(super) fn claim_rows(&self) -> AssertSqlSafe<String> {
         AssertSqlSafe(format!(

@@ -330,6 +330,20 @@ impl Outbox for PostgresStore {
         .await
     }
 
+    async fn peek(&self, lane: &LaneName, limit: usize) -> Result<Vec<Event>, StoreError> {
+        let statements = self.statements().await?;
+        self.bounded("look at pending rows", async {
+            let mut transaction = self.begin().await?;
+            let rows = sqlx::query(statements.peek())
+                .bind(&*lane.lane)
+                .bind(sql_limit(limit))
+                .fetch_all(&mut *transaction)
+                .await?;
+            rows.iter().map(events::event).collect()
+        })
+        .await
+    }
+
     async fn close(&self) {
         self.pool.close().await;
     }

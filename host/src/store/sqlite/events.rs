@@ -12,7 +12,7 @@ use sqlx::{AssertSqlSafe, Row};
 
 use super::Connection;
 use super::schema::Found;
-use crate::event::{Event, EventId};
+use crate::event::{Event, EventId, LaneName};
 use crate::json;
 use crate::store::Settle;
 use crate::store::tables::Tables;
@@ -130,6 +130,26 @@ pub(super) async fn read(
         .fetch_all(connection)
         .await?;
     rows.iter().map(event).collect()
+}
+
+/// Pending rows of a lane in id order, due or not.
+pub(super) async fn peek(
+    connection: &mut Connection,
+    statements: &Statements,
+    lane: &LaneName,
+    now: i64,
+    limit: usize,
+) -> Result<Vec<Event>, sqlx::Error> {
+    let sql = format!(
+        "SELECT id FROM {} WHERE lane = ?1 AND status = 'PENDING' ORDER BY id LIMIT ?2",
+        statements.tables.events
+    );
+    let ids: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(sql))
+        .bind(&*lane.lane)
+        .bind(super::sql_limit(limit))
+        .fetch_all(&mut *connection)
+        .await?;
+    read(connection, statements, &lane.source, now, &ids).await
 }
 
 fn event(row: &SqliteRow) -> Result<Event, sqlx::Error> {

@@ -396,6 +396,16 @@ impl Outbox for SqliteStore {
         .await
     }
 
+    async fn peek(&self, lane: &LaneName, limit: usize) -> Result<Vec<Event>, StoreError> {
+        let statements = self.statements().await?;
+        self.bounded("look at pending rows", async {
+            let mut transaction = self.pool.begin().await?;
+            let now = now(&mut transaction).await?;
+            events::peek(&mut transaction, statements, lane, now, limit).await
+        })
+        .await
+    }
+
     async fn close(&self) {
         self.pool.close().await;
     }
