@@ -6,6 +6,7 @@
 use haulier_sdk::{Delivery, Event, Failure, Id, Manifest, Needs, NoSettings, Plugin, Settings};
 use haulier_sdk::{Verdict, reject};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 /// With the invoice itself that is as many records as the host takes for one event.
@@ -43,13 +44,7 @@ impl Plugin for FanOut {
     }
 
     fn transform(&self, event: &Event) -> Verdict {
-        let payload = event.payload.as_deref().unwrap_or_default();
-        let parsed: Invoice<'_> =
-            serde_json::from_slice(payload).map_err(|error| match error.is_data() {
-                // JSON, but no object.
-                true => missing("invoice"),
-                false => reject("payload is not JSON"),
-            })?;
+        let parsed = parse(event.payload.as_deref().unwrap_or_default())?;
         let invoice = parsed.invoice.ok_or_else(|| missing("invoice"))?.get();
         let id: Id<'_> = serde_json::from_str(invoice).map_err(|_| missing("invoice"))?;
         let lines = parsed.lines.ok_or_else(|| missing("lines"))?.get();
@@ -69,6 +64,16 @@ impl Plugin for FanOut {
         }
         Ok(deliveries.into())
     }
+}
+
+fn parse(payload: &[u8]) -> Result<Invoice<'_>, Failure> {
+    let not_json = || reject("payload is not JSON");
+    let text = str::from_utf8(payload).map_err(|_| not_json())?;
+    serde_json::from_str(text).map_err(|_| match serde_json::from_str(text) {
+        // JSON, but no object.
+        Ok(IgnoredAny) => missing("invoice"),
+        Err(_) => not_json(),
+    })
 }
 
 /// The record of one line; `invoice` is JSON, as is all that is taken from the line.
@@ -114,6 +119,7 @@ mod tests {
             ),
             (r#"{"invoice":"i","lines":[{"sku":"a"}]}"#, "line 1 has no amount"),
             ("[]", "payload has no invoice"),
+            ("[} ", "payload is not JSON"),
             ("", "payload is not JSON"),
         ] {
             assert_eq!(verdict(payload), Err(reject(text)), "{payload}");

@@ -6,6 +6,7 @@
 use haulier_sdk::{Delivery, Event, Id, Manifest, Needs, Plugin, Settings, Verdict, reject};
 use haulier_sdk::{Failure, Outcome};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 /// The plugin is its settings.
@@ -62,10 +63,12 @@ impl Plugin for Routing {
 }
 
 fn parse(payload: &[u8]) -> Result<Order<'_>, Failure> {
-    serde_json::from_slice(payload).map_err(|error| match error.is_data() {
+    let not_json = || reject("payload is not JSON");
+    let text = str::from_utf8(payload).map_err(|_| not_json())?;
+    serde_json::from_str(text).map_err(|_| match serde_json::from_str(text) {
         // JSON, but no object.
-        true => no_customer(),
-        false => reject("payload is not JSON"),
+        Ok(IgnoredAny) => no_customer(),
+        Err(_) => not_json(),
     })
 }
 
@@ -99,7 +102,9 @@ mod tests {
         for payload in [r#"{"customer":{"id":null}}"#, r#"{"customer":"c"}"#, "{}", "3"] {
             assert_eq!(verdict(payload), Err(reject("payload has no customer.id")), "{payload}");
         }
-        assert_eq!(verdict("{} x"), Err(reject("payload is not JSON")));
+        for payload in ["{} x", "3 x", ""] {
+            assert_eq!(verdict(payload), Err(reject("payload is not JSON")), "{payload}");
+        }
     }
 
     #[test]
