@@ -2,10 +2,8 @@
 //!
 //! `lib.rs` calls [`decide`] for each event of a batch.
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use haulier_sdk::{Delivery, Event, Outcome, Verdict, json, reject};
 
-use crate::haulier::relay::types::{Delivery, Event, Failure, Outcome, RecordKey, RecordPayload};
 use crate::payload::{Cancellation, Cancelled, Created, Invoice, Paid};
 use crate::settings::Settings;
 
@@ -17,94 +15,52 @@ const BILLING: &str = "billing";
 const SNAPSHOTS: &str = "order-snapshots";
 
 /// The verdict on one event.
-pub(crate) fn decide(settings: &Settings, event: &Event) -> Result<Outcome, Failure> {
+pub(crate) fn decide(settings: &Settings, event: &Event) -> Verdict {
+    let snapshots = || Delivery::to(settings.topic(SNAPSHOTS));
     match event.event_type.as_str() {
         "order.created" => created(settings, event),
         "order.paid" => paid(settings, event),
         "order.cancelled" => cancelled(settings, event),
-        "order.snapshot" => Ok(Outcome::Deliver(to(settings.topic(SNAPSHOTS)))),
-        "order.deleted" => Ok(Outcome::Deliver(Delivery {
-            payload: RecordPayload::Tombstone,
-            ..to(settings.topic(SNAPSHOTS))
-        })),
+        "order.snapshot" => Ok(snapshots().into()),
+        "order.deleted" => Ok(snapshots().tombstone().into()),
         internal if internal.starts_with("order.internal.") => {
-            Ok(Outcome::Drop("internal to the order service".to_owned()))
+            Ok(Outcome::drop("internal to the order service"))
         }
         // Not dropped: a type that nobody thought of should be seen, not lost.
-        unknown => Err(Failure::Reject(format!("no rule for event type '{unknown}'"))),
+        unknown => Err(reject(format!("no rule for event type '{unknown}'"))),
     }
 }
 
-fn created(settings: &Settings, event: &Event) -> Result<Outcome, Failure> {
-    let order: Created = parse(event)?;
-    Ok(Outcome::Deliver(Delivery {
-        key: RecordKey::Bytes(order.customer_id.into_key()),
-        ..to(settings.topic(ORDERS))
-    }))
+fn created(settings: &Settings, event: &Event) -> Verdict {
+    let order: Created = event.json()?;
+    Ok(Delivery::to(settings.topic(ORDERS)).key(order.customer_id.into_key()).into())
 }
 
-fn paid(settings: &Settings, event: &Event) -> Result<Outcome, Failure> {
-    let order: Paid = parse(event)?;
-    let invoice = Invoice {
+fn paid(settings: &Settings, event: &Event) -> Verdict {
+    let order: Paid = event.json()?;
+    let invoice = json(&Invoice {
         order_id: &order.id,
         customer_id: &order.customer_id,
         amount_cents: order.total_cents,
         currency: &order.currency,
-    };
-    let invoice = json(&invoice)?;
-    Ok(Outcome::FanOut(vec![
-        Delivery {
-            key: RecordKey::Bytes(order.customer_id.into_key()),
-            ..to(settings.topic(ORDERS))
-        },
-        Delivery {
-            key: RecordKey::Bytes(order.id.into_key()),
-            payload: RecordPayload::Bytes(invoice),
-            ..to(settings.topic(BILLING))
-        },
-    ]))
+    })?;
+    let orders = Delivery::to(settings.topic(ORDERS)).key(order.customer_id.into_key());
+    let billing = Delivery::to(settings.topic(BILLING)).key(order.id.into_key()).payload(invoice);
+    Ok(vec![orders, billing].into())
 }
 
-fn cancelled(settings: &Settings, event: &Event) -> Result<Outcome, Failure> {
-    let order: Cancelled = parse(event)?;
-    let cancellation = Cancellation { order_id: &order.id, reason: order.reason.as_deref() };
-    Ok(Outcome::Deliver(Delivery {
-        payload: RecordPayload::Bytes(json(&cancellation)?),
-        key: RecordKey::Bytes(order.customer_id.into_key()),
-        ..to(settings.topic(ORDERS))
-    }))
-}
-
-/// A delivery that only names the topic: all else is what route and row say.
-fn to(topic: String) -> Delivery {
-    Delivery {
-        topic: Some(topic),
-        key: RecordKey::Default,
-        payload: RecordPayload::Unchanged,
-        headers: None,
-        partition: None,
-        timestamp_ms: None,
-    }
-}
-
-/// The payload as `T`. What is wrong with it will not change, so a bad one is rejected.
-fn parse<T: DeserializeOwned>(event: &Event) -> Result<T, Failure> {
-    let Some(bytes) = &event.payload else {
-        return Err(Failure::Reject(format!("{} has no payload", event.event_type)));
-    };
-    serde_json::from_slice(bytes).map_err(|error| {
-        Failure::Reject(format!("the payload of {} is unreadable: {error}", event.event_type))
-    })
-}
-
-/// `value` as JSON.
-fn json(value: &impl Serialize) -> Result<Vec<u8>, Failure> {
-    serde_json::to_vec(value)
-        .map_err(|error| Failure::Reject(format!("the new payload cannot be written: {error}")))
+fn cancelled(settings: &Settings, event: &Event) -> Verdict {
+    let order: Cancelled = event.json()?;
+    let cancellation =
+        json(&Cancellation { order_id: &order.id, reason: order.reason.as_deref() })?;
+    let orders = Delivery::to(settings.topic(ORDERS)).key(order.customer_id.into_key());
+    Ok(orders.payload(cancellation).into())
 }
 
 #[cfg(test)]
 mod tests {
+    use haulier_sdk::{Failure, RecordKey, RecordPayload};
+
     use super::*;
 
     fn event(event_type: &str, payload: Option<&str>) -> Event {
@@ -119,7 +75,7 @@ mod tests {
         }
     }
 
-    fn verdict(event_type: &str, payload: Option<&str>) -> Result<Outcome, Failure> {
+    fn verdict(event_type: &str, payload: Option<&str>) -> Verdict {
         decide(&Settings::default(), &event(event_type, payload))
     }
 

@@ -1,9 +1,9 @@
 //! The example plugin: it decides where the events of an order service go.
 //!
-//! Read it as the pattern for your own. This file is the whole of what a plugin has to provide
-//! (three functions); what it decides is in `decide.rs`, as plain functions with unit tests that
-//! run natively (`cargo test --target <your machine's target>`). The host calls it, once per batch.
-//! It never does I/O, and keeps nothing between two batches but its settings.
+//! Read it as the pattern for your own. This file is the whole of what a plugin has to provide (a
+//! type and three functions); what it decides is in `decide.rs`, as plain functions with unit tests
+//! that run natively (`cargo test --target <your machine's target>`). The host calls it, event by
+//! event. It never does I/O, and keeps nothing between two events but its settings.
 //!
 //! | event type         | what happens                                                             |
 //! |--------------------|--------------------------------------------------------------------------|
@@ -19,51 +19,31 @@ mod decide;
 mod payload;
 mod settings;
 
-use std::cell::OnceCell;
+use haulier_sdk::{Event, Manifest, Needs, Plugin, Verdict};
 
-use crate::exports::haulier::relay::transformer::{Guest, Manifest, Needs};
-use crate::haulier::relay::host;
-use crate::haulier::relay::types::{Event, Failure, Outcome};
 use crate::settings::Settings;
 
-// Everything below `exports` and `haulier` is written by this macro from the WIT files.
-wit_bindgen::generate!({ world: "plugin", path: "../../wit" });
-
-thread_local! {
-    /// Set by `configure`, which the host calls before the first batch.
-    static SETTINGS: OnceCell<Settings> = const { OnceCell::new() };
+/// The plugin: what the settings say is all it keeps.
+#[derive(Debug)]
+pub struct OrderEvents {
+    settings: Settings,
 }
 
-struct OrderEvents;
-
-impl Guest for OrderEvents {
-    fn describe() -> Manifest {
-        Manifest {
-            name: "order-events".to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            event_types: vec!["order.*".to_owned()],
-            // Headers and attributes are not read here, so the host need not hand them over.
-            needs: Needs::PAYLOAD,
-        }
+impl Plugin for OrderEvents {
+    fn manifest() -> Manifest {
+        // Headers and attributes are not read here, so the host need not hand them over.
+        Manifest::new("order-events", env!("CARGO_PKG_VERSION"))
+            .event_types(["order.*"])
+            .needs(Needs::PAYLOAD)
     }
 
-    fn configure(settings: String) -> Result<(), String> {
-        let parsed = Settings::parse(&settings)?;
-        SETTINGS.with(|slot| slot.set(parsed)).map_err(|_| "configured twice".to_owned())
+    fn new(settings: haulier_sdk::Settings) -> Result<Self, String> {
+        Settings::parse(settings.json()).map(|settings| Self { settings })
     }
 
-    fn transform(events: Vec<Event>) -> Vec<Result<Outcome, Failure>> {
-        SETTINGS.with(|slot| {
-            let settings = slot.get_or_init(Settings::default);
-            let mut verdicts = Vec::with_capacity(events.len());
-            for (index, event) in (0u32..).zip(&events) {
-                // Should this event make us panic, the host knows which one it was.
-                host::enter(index);
-                verdicts.push(decide::decide(settings, event));
-            }
-            verdicts
-        })
+    fn transform(&self, event: &Event) -> Verdict {
+        decide::decide(&self.settings, event)
     }
 }
 
-export!(OrderEvents);
+haulier_sdk::export!(OrderEvents);
