@@ -13,7 +13,7 @@ async fn trouble(bytes: impl AsRef<[u8]>) -> String {
     let folder = Folder::new().with("bad.wasm", bytes).with("good.wasm", component("order_events"));
     let host = folder.load().await;
     assert_eq!(
-        host.stamps().iter().map(|it| it.name.as_str()).collect::<Vec<_>>(),
+        host.in_use().iter().map(|it| it.stamp.name.clone()).collect::<Vec<_>>(),
         ["order-events"]
     );
     assert!(host.find("order-events").is_ok());
@@ -122,7 +122,7 @@ async fn only_files_that_ask_for_it_are_loaded() {
     fs::create_dir(folder.path().join("folder.wasm")).expect("a folder");
     let host = folder.load().await;
     assert_eq!(host.troubles(), Vec::<String>::new());
-    assert_eq!(host.stamps().len(), 0);
+    assert_eq!(host.in_use().len(), 0);
 }
 
 #[tokio::test]

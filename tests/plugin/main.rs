@@ -8,3 +8,4 @@ mod guests;
 mod loading;
 mod misbehaviour;
 mod outcomes;
+mod reload;

@@ -5,13 +5,13 @@ cd "$(dirname "$0")"
 
 target=wasm32-wasip2
 if ! command -v cargo >/dev/null; then
-    echo "Rust is missing. Install it from https://rustup.rs, then run this again." >&2
+    echo "Rust is missing. Install it with rustup, then run this again." >&2
     exit 1
 fi
 if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$target/lib" ]; then
     if ! command -v rustup >/dev/null; then
         echo "Rust's standard library for $target is missing, and there is no rustup to add it." >&2
-        echo "Install it the way Rust was installed, or use https://rustup.rs." >&2
+        echo "Install it the way Rust was installed, or with rustup." >&2
         exit 1
     fi
     rustup target add "$target"

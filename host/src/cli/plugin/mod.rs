@@ -15,7 +15,7 @@ use clap::{Args as Arguments, Subcommand};
 use super::{Exit, load_config};
 use crate::config::Config;
 
-pub use self::new::Language;
+use self::new::Language;
 
 /// What can be done with plugins.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]

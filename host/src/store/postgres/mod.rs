@@ -28,7 +28,7 @@ use super::{
     Batch, BatchClaim, ClaimRequest, HaltedKeys, Heartbeat, InstanceSeen, LaneFound, LaneStats,
     LeaseStanding, Outbox, PayloadType, Settled, Settlement, Store, StoreConfig, StoreError,
 };
-use crate::event::{EventId, LaneName, Ordering};
+use crate::event::{Event, EventId, LaneName, Ordering};
 use crate::words::closest;
 
 pub(super) use self::survey::survey;

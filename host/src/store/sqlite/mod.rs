@@ -33,7 +33,7 @@ use super::{
     Batch, BatchClaim, ClaimRequest, HaltedKeys, Heartbeat, InstanceSeen, LaneFound, LaneStats,
     LeaseStanding, Outbox, Settled, Settlement, Store, StoreConfig, StoreError,
 };
-use crate::event::{EventId, LaneName, Ordering};
+use crate::event::{Event, EventId, LaneName, Ordering};
 
 pub(super) use self::survey::survey;
 
