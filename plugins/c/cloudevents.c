@@ -1,8 +1,8 @@
 //! Wraps every event as a CloudEvent 1.0 in structured JSON mode.
 //!
-//! No event type leads to it by itself; routes do. A payload that is JSON is taken over byte for byte
-//! as `data`, any other as `data_base64`. What it does is what `jobs/cloudevents.jsonl` says, as in
-//! every other language.
+//! No event type leads to it by itself; routes do. A payload that is JSON is taken over byte for
+//! byte as `data`, any other as `data_base64`. What it does is what `jobs/cloudevents.jsonl` says,
+//! as in every other language.
 #include "sdk/haulier.h"
 #include "sdk/json.h"
 

@@ -1,8 +1,8 @@
 //! Hides personal fields of customer events: their values become `"***"`, at any depth.
 //!
-//! The host calls it for `customer.*`. All other bytes of the payload stay as they are, and a payload
-//! without such fields is not copied. What it does is what `jobs/redact.jsonl` says, as in every
-//! other language.
+//! The host calls it for `customer.*`. All other bytes of the payload stay as they are, and a
+//! payload without such fields is not copied. What it does is what `jobs/redact.jsonl` says, as in
+//! every other language.
 #include "sdk/haulier.h"
 #include "sdk/json.h"
 
@@ -10,7 +10,9 @@ static const haulier_text HIDDEN = TEXT("\"***\"");
 static const haulier_text event_types[] = {TEXT("customer.*")};
 
 /// The names of the fields whose values are hidden; case matters.
-static const haulier_text usual_fields[] = {TEXT("name"), TEXT("email"), TEXT("phone"), TEXT("iban")};
+static const haulier_text usual_fields[] = {
+    TEXT("name"), TEXT("email"), TEXT("phone"), TEXT("iban"),
+};
 static const haulier_text *fields = usual_fields;
 static size_t field_count = sizeof usual_fields / sizeof *usual_fields;
 

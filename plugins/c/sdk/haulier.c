@@ -84,8 +84,8 @@ void *memset(void *at, int byte, size_t size) {
     return __builtin_memset(at, byte, size);
 }
 
-// Exports. What they return is read by the host, which then calls the function of the same name with
-// `cabi_post_` before it.
+// Exports. What they return is read by the host, which then calls the function of the same name
+// with `cabi_post_` before it.
 
 EXPORT(INTERFACE "describe")
 const haulier_manifest *export_describe(void) {

@@ -1,9 +1,10 @@
 //! What a Haulier plugin in C is written with: define the three functions `plugin_*` below.
 //!
-//! The types are laid out as the component model's canonical ABI lays out the contract (`relay.wit`),
-//! so nothing is converted or copied between the host and a plugin. All pointers are into the
-//! component's own memory. There is no libc, no I/O and no clock; `haulier.c` never keeps anything
-//! between two batches but what `plugin_configure` made. Limits named here are the defaults.
+//! The types are laid out as the component model's canonical ABI lays out the contract
+//! (`relay.wit`), so nothing is converted or copied between the host and a plugin. All pointers are
+//! into the component's own memory. There is no libc, no I/O and no clock; `haulier.c` never keeps
+//! anything between two batches but what `plugin_configure` made. Limits named here are the
+//! defaults.
 #ifndef HAULIER_H
 #define HAULIER_H
 
@@ -20,7 +21,8 @@ typedef struct {
 /// A literal as text: `TEXT("orders")`.
 #define TEXT(literal) ((haulier_text){("" literal), sizeof(literal) - 1})
 
-/// A text or nothing. All zero is nothing; the text of nothing may be anything: see haulier_or_empty.
+/// A text or nothing. All zero is nothing; the text of nothing may be anything: see
+/// haulier_or_empty.
 typedef struct {
     bool some;
     haulier_text text;
@@ -68,8 +70,8 @@ typedef struct {
     haulier_text name;
     /// 1 to 64 printable characters.
     haulier_text version;
-    /// Event types handled when no route names a plugin: full names, or the start of one followed by
-    /// `*`. At most 1,000 of at most 255 bytes, none twice.
+    /// Event types handled when no route names a plugin: full names, or the start of one followed
+    /// by `*`. At most 1,000 of at most 255 bytes, none twice.
     const haulier_text *event_types;
     size_t event_type_count;
     /// `HAULIER_PAYLOAD | …`; what is not named arrives empty.
@@ -156,8 +158,8 @@ haulier_verdict haulier_deliver(haulier_delivery delivery);
 haulier_verdict haulier_fan_out(const haulier_delivery *deliveries, size_t count);
 /// Publish nothing, on purpose; the text says why.
 haulier_verdict haulier_drop(haulier_text text);
-/// The event is wrong and will stay wrong; the text says what was expected and what was found. It is
-/// cut at 4 KiB.
+/// The event is wrong and will stay wrong; the text says what was expected and what was found. It
+/// is cut at 4 KiB.
 haulier_verdict haulier_reject(haulier_text text);
 /// The event may work later though nothing about it changes.
 haulier_verdict haulier_retry(haulier_text text);

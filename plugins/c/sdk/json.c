@@ -1,5 +1,5 @@
-//! JSON as `json.h` declares it. Plugins call it; it never allocates for what it reads but a bit per
-//! byte, and the texts that have escapes.
+//! JSON as `json.h` declares it. Plugins call it; it never allocates for what it reads but a bit
+//! per byte, and the texts that have escapes.
 #include "json.h"
 
 /// What may come next.
@@ -374,7 +374,9 @@ haulier_text json_settings(haulier_text settings, json_field *fields, size_t cou
 
 void json_append(haulier_buffer *buffer, haulier_text text) {
     static const char hexes[] = "0123456789abcdef";
-    static const char names[32] = {['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't'};
+    static const char names[32] = {
+        ['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't',
+    };
     haulier_reserve(buffer, text.length + 2);
     haulier_append(buffer, TEXT("\""));
     size_t start = 0;

@@ -1,8 +1,8 @@
 //! JSON for plugins: token by token or by the names of fields, without building values.
 //!
 //! A plugin calls it for payloads and settings. It is strict (RFC 8259, UTF-8 included), hands out
-//! the text's own bytes, so that numbers keep their digits, and calls nothing recursively: nothing is
-//! nested too deeply for the stack.
+//! the text's own bytes, so that numbers keep their digits, and calls nothing recursively: nothing
+//! is nested too deeply for the stack.
 #ifndef HAULIER_JSON_H
 #define HAULIER_JSON_H
 
@@ -42,15 +42,15 @@ json_walk json_start(haulier_text text);
 /// The next token.
 enum json_token json_next(json_walk *walk);
 
-/// The next value as a whole, after a key or in an array; its bytes are in `token`. JSON_CLOSE is the
-/// end of an array.
+/// The next value as a whole, after a key or in an array; its bytes are in `token`. JSON_CLOSE is
+/// the end of an array.
 enum json_token json_value(json_walk *walk);
 
 /// Whether the text is JSON.
 bool json_valid(haulier_text text);
 
-/// The bytes of a text or number in JSON as what they stand for: a text without quotes and escapes, a
-/// number as it is written. Nothing for any other value, and for half a surrogate pair.
+/// The bytes of a text or number in JSON as what they stand for: a text without quotes and escapes,
+/// a number as it is written. Nothing for any other value, and for half a surrogate pair.
 haulier_option json_plain(haulier_text value);
 
 /// A field to look for, and the bytes of its value. Of several the last counts; null is nothing.

@@ -1,7 +1,8 @@
 //! {{name}}: sends each order event to a topic named after its type, keyed by customer.
 //!
-//! Haulier calls `plugin_transform` for every event that is routed here. It never does I/O and keeps
-//! nothing between two events but its settings: the same event must get the same answer again.
+//! Haulier calls `plugin_transform` for every event that is routed here. It never does I/O and
+//! keeps nothing between two events but its settings: the same event must get the same answer
+//! again.
 #include "sdk/haulier.h"
 #include "sdk/json.h"
 
