@@ -13,6 +13,7 @@ mod isolation;
 mod order;
 mod outage;
 mod plugins;
+mod reload;
 mod scenario;
 mod sqlite;
 mod status;

@@ -10,24 +10,11 @@ use haulier::event::{Event, EventId, Header, LaneName, Outcome};
 use haulier::failure::{Cause, Failure};
 use haulier::plugin::{Config, PluginConfig, PluginHost};
 use haulier::transform::{Plugins, Transformed};
+pub(crate) use haulier_tests::guest::misbehave;
 
 /// The bytes of a guest, built on first use.
 pub(crate) fn component(name: &str) -> Vec<u8> {
     fs::read(haulier_tests::build::guest(name)).expect("a built guest")
-}
-
-/// The misbehaving plugin with another way of describing itself.
-pub(crate) fn misbehave(mode: &str) -> Vec<u8> {
-    const MARK: &[u8] = b"misbehave-mode:";
-    let mut bytes = component("misbehave");
-    let places: Vec<usize> = (0..bytes.len() - 40)
-        .filter(|at| bytes[*at..].starts_with(b"misbehave-mode:plain "))
-        .collect();
-    let [at] = places[..] else { panic!("the mark is there {} times", places.len()) };
-    let mode = format!("{mode:<25}");
-    assert_eq!(mode.len(), 25, "the mode is too long");
-    bytes[at + MARK.len()..at + 40].copy_from_slice(mode.as_bytes());
-    bytes
 }
 
 /// A plugins folder that goes away with the test.

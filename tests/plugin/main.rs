@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that unwraps says where it failed")]
 
 mod guests;
+mod hostile;
 mod loading;
 mod misbehaviour;
 mod outcomes;

@@ -55,7 +55,7 @@ async fn a_stack_overflow_is_a_trap() {
 
 #[tokio::test]
 async fn memory_has_a_limit() {
-    one_in_fifty("test.memory", Cause::PluginMemory, "at most 33554432 are allowed").await;
+    one_in_fifty("test.memory", Cause::PluginMemory, "at most 67108864 are allowed").await;
 }
 
 #[tokio::test]
@@ -71,6 +71,11 @@ async fn what_comes_back_has_limits() {
     one_in_fifty("test.fan-out-101", Cause::PluginOutput, "101 deliveries").await;
     one_in_fifty("test.empty-topic", Cause::PluginOutput, "empty topic").await;
     one_in_fifty("test.partition", Cause::PluginOutput, "partition -1").await;
+    one_in_fifty("test.100-mb", Cause::PluginOutput, "more than the host takes").await;
+    one_in_fifty("test.control-topic", Cause::TopicIllegal, "control characters").await;
+    one_in_fifty("test.control-header", Cause::HeaderInvalid, "control characters").await;
+    one_in_fifty("test.utf8-topic", Cause::PluginOutput, "malformed data").await;
+    one_in_fifty("test.utf8-header", Cause::PluginOutput, "malformed data").await;
 }
 
 #[tokio::test]

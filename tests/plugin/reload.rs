@@ -10,9 +10,8 @@ use haulier::transform::{InUse, Plugins, Standing};
 use crate::guests::{Folder, batch, component, misbehave, run};
 
 /// A file that is another version of the same plugin: its hash differs, and nothing else.
-fn version(number: u32) -> Vec<u8> {
-    let sample = format!("{{\"event_type\":\"test.pass\",\"id\":{number}}}\n");
-    Sample::ship(component("misbehave"), &sample)
+fn version(number: usize) -> Vec<u8> {
+    haulier_tests::guest::version(component("misbehave"), number)
 }
 
 async fn look(host: &PluginHost, config: &Config) -> Changes {

@@ -7,6 +7,7 @@ pub mod build;
 pub mod checker;
 pub mod database;
 pub mod folder;
+pub mod guest;
 pub mod kafka;
 pub mod process;
 pub mod proxy;

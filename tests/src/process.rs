@@ -171,10 +171,19 @@ impl Haulier {
 
     /// GET on the admin port: status and body, or `None` while nothing answers.
     pub async fn get(&self, path: &str) -> Option<(u16, String)> {
+        self.ask(&format!("GET {path} HTTP/1.1")).await
+    }
+
+    /// POST on the admin port with that token.
+    pub async fn post(&self, path: &str, token: &str) -> Option<(u16, String)> {
+        let head = format!("POST {path} HTTP/1.1\r\nContent-Length: 0\r\nAuthorization: Bearer {token}");
+        self.ask(&head).await
+    }
+
+    async fn ask(&self, head: &str) -> Option<(u16, String)> {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.admin)).await.ok()?;
-        let request =
-            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let request = format!("{head}\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.ok()?;
@@ -189,6 +198,32 @@ impl Haulier {
             line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
         });
         series.map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+
+    /// Waits until a metric has at least that value.
+    ///
+    /// # Panics
+    /// When it has not after two minutes.
+    pub async fn reaches(&self, metric: &str, value: f64) {
+        let mut last = None;
+        let reached = eventually(Duration::from_secs(120), async || {
+            last = self.metric(metric).await;
+            last.is_some_and(|now| now >= value)
+        })
+        .await;
+        assert!(reached, "wanted {metric} {value}, last saw {last:?}\n{}", self.log());
+    }
+
+    /// Puts a file into its folder, whole at once.
+    ///
+    /// # Panics
+    /// When the disk refuses.
+    pub fn put(&self, path: &str, bytes: &[u8]) {
+        let part = self.folder.join("put.part");
+        std::fs::write(&part, bytes).expect("a file");
+        let path = self.folder.join(path);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::rename(part, path).expect("moved");
     }
 
     /// Waits until `/readyz` answers 200.

@@ -184,6 +184,16 @@ fn delivery(it: wit::Delivery) -> Result<Delivery, Failure> {
     if it.topic.as_deref() == Some("") {
         return Err(output("returned a delivery with an empty topic name"));
     }
+    // Such a topic cannot exist, and such names could speak to terminals.
+    if it.topic.as_ref().is_some_and(|topic| topic.contains(char::is_control)) {
+        let text = "the plugin returned a topic name with control characters";
+        return Err(Failure::new(Cause::TopicIllegal, text));
+    }
+    let mut names = it.headers.iter().flatten().map(|(name, _)| name);
+    if names.any(|name| name.is_empty() || name.contains(char::is_control)) {
+        let text = "the plugin returned a header whose name is empty or has control characters";
+        return Err(Failure::new(Cause::HeaderInvalid, text));
+    }
     if let Some(partition) = it.partition.filter(|partition| *partition < 0) {
         return Err(output(format!("returned a delivery with the partition {partition}")));
     }

@@ -10,6 +10,8 @@ mod health;
 mod heartbeat;
 mod lane;
 mod minute;
+#[cfg(test)]
+mod model;
 mod outcome;
 mod plan;
 mod preview;

@@ -41,8 +41,8 @@ struct Misbehave;
 
 impl Guest for Misbehave {
     fn describe() -> Manifest {
-        let mode = String::from_utf8_lossy(black_box(&MODE)).into_owned();
-        let mode = mode.trim_start_matches("misbehave-mode:").trim_end();
+        let mode = mode();
+        let mode = mode.as_str();
         let mut manifest = Manifest {
             name: "misbehave".to_owned(),
             version: "1.0.0".to_owned(),
@@ -74,6 +74,7 @@ impl Guest for Misbehave {
     }
 
     fn transform(events: Vec<Event>) -> Vec<Result<Outcome, Failure>> {
+        assert!(mode() != "fails", "this version fails on everything");
         let (spin_ms, marker) = SETTINGS.with_borrow(|it| (it.spin_ms, !it.no_marker));
         let mut results = Vec::new();
         for (index, event) in (0u32..).zip(&events) {
@@ -89,6 +90,12 @@ impl Guest for Misbehave {
         }
         results
     }
+}
+
+/// How this version behaves.
+fn mode() -> String {
+    let mode = String::from_utf8_lossy(black_box(&MODE)).into_owned();
+    mode.trim_start_matches("misbehave-mode:").trim_end().to_owned()
 }
 
 /// What one event asks for.
@@ -118,6 +125,27 @@ fn act(event: &Event) -> Result<Outcome, Failure> {
         "test.reject" => return Err(Failure::Reject("never".to_owned())),
         "test.retry" => return Err(Failure::Retry("later".to_owned())),
         "test.drop" => return Ok(Outcome::Drop("not wanted".to_owned())),
+        "test.control-topic" => {
+            let topic = Some("a\u{1}b\nc".to_owned());
+            return Ok(Outcome::Deliver(Delivery { topic, ..plain() }));
+        }
+        "test.control-header" => {
+            let headers = Some(vec![("a\u{0}b\n".to_owned(), Some(b"x".to_vec()))]);
+            return Ok(Outcome::Deliver(Delivery { headers, ..plain() }));
+        }
+        "test.utf8-topic" => {
+            return Ok(Outcome::Deliver(Delivery { topic: Some(no_text()), ..plain() }));
+        }
+        "test.utf8-header" => {
+            let headers = Some(vec![(no_text(), None)]);
+            return Ok(Outcome::Deliver(Delivery { headers, ..plain() }));
+        }
+        "test.100-mb" => {
+            // All deliveries of it would not fit into the plugin's memory; what it has, it returns.
+            let payload = || RecordPayload::Bytes(vec![b'x'; 1 << 20]);
+            let list = (0..50).map(|_| Delivery { payload: payload(), ..plain() });
+            return Ok(Outcome::FanOut(list.collect()));
+        }
         "test.empty-topic" => {
             return Ok(Outcome::Deliver(Delivery { topic: Some(String::new()), ..plain() }));
         }
@@ -189,6 +217,13 @@ fn report(event: &Event) -> String {
         "id={} aggregate={}/{} headers={headers:?} payload={payload:?} attributes={attributes:?}",
         event.id, event.aggregate_type, event.aggregate_id
     )
+}
+
+/// A text that is none.
+fn no_text() -> String {
+    let bytes = black_box(vec![0xff, 0xfe, 0xc3]);
+    // SAFETY: there is none, on purpose: nothing here looks at it, and the host has to refuse it.
+    unsafe { String::from_utf8_unchecked(bytes) }
 }
 
 fn endless() -> ! {
