@@ -25,10 +25,13 @@ export const transformer = plugin({
     if (created !== undefined) members.push(`"time":"${new Date(Number(created)).toISOString()}"`);
     return deliver({
       payload: concat(`{${members.join(",")}`, ...data(event.payload), "}"),
-      headers: [...event.headers, ["content-type", "application/cloudevents+json; charset=utf-8"]],
+      headers: [...event.headers.filter(([name]) => name.toLowerCase() !== "content-type"), CONTENT_TYPE],
     });
   },
 });
+
+/** Takes the place of the payload's own. */
+const CONTENT_TYPE = ["content-type", "application/cloudevents+json; charset=utf-8"];
 
 function data(payload) {
   if (payload === null) return [];

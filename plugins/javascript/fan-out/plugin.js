@@ -36,9 +36,9 @@ export const transformer = plugin({
 
 function lineRecord(invoice, number, line) {
   const [sku, amount] = ["sku", "amount"].map((name) => {
-    const value = line.get(name);
-    if (value === undefined) throw reject(`line ${number} has no ${name}`);
-    return value.raw;
+    const raw = line.get(name)?.raw ?? "null";
+    if (raw === "null") throw reject(`line ${number} has no ${name}`);
+    return raw;
   });
   return `{"invoice":${invoice},"line":${number},"sku":${sku},"amount":${amount}}`;
 }

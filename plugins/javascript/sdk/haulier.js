@@ -205,7 +205,9 @@ export function decode(bytes) {
 }
 
 /** Strings (as UTF-8) and bytes, one behind the other, as bytes. */
-export function concat(...parts) {
+export const concat = (...parts) => join(parts);
+
+function join(parts) {
   const list = parts.map(toBytes);
   const whole = new Uint8Array(list.reduce((sum, part) => sum + part.length, 0));
   let at = 0;
@@ -360,13 +362,11 @@ class Json {
         at = skip(TO_NAME, text, nameEnd);
         continue;
       }
-      const start = skipSpace(text, colon + 1);
-      if (names.has(nameAt(this.source, at, nameEnd))) {
-        const value = new Json(this.source, start, endOfValue(text, start));
-        found.push(value);
-        at = value.end;
-      } else {
-        at = start;
+      const name = nameAt(this.source, at, nameEnd);
+      at = skipSpace(text, colon + 1);
+      if (names.has(name)) {
+        found.push(new Json(this.source, at, endOfValue(text, at)));
+        at = found.at(-1).end;
       }
       at = skip(TO_NAME, text, at);
     }
@@ -376,14 +376,14 @@ class Json {
   /** The whole document with these values (in their order) replaced by JSON; all else as it was. */
   replace(values, replacement) {
     const { bytes } = this.source;
-    const parts = [];
+    const [parts, instead] = [[], toBytes(replacement)];
     let from = 0;
     for (const value of values) {
       value.locate();
-      parts.push(bytes.subarray(from, value.start), replacement);
+      parts.push(bytes.subarray(from, value.start), instead);
       from = value.end;
     }
-    return concat(...parts, bytes.subarray(from));
+    return join([...parts, bytes.subarray(from)]);
   }
 
   locate() {

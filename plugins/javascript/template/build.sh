@@ -16,4 +16,4 @@ fi
 
 # --stub-wasi: a plugin may import nothing but the contract. --sync: nor does the host offer async.
 "$tools/node_modules/.bin/componentize-qjs" --wit wit --js plugin.js --module-root . \
-    --sync --opt-size --stub-wasi --output "{{name}}.wasm"
+    --sync --stub-wasi --output "{{name}}.wasm"

@@ -12,6 +12,9 @@ from sdk.haulier import Plugin, attribute, deliver, parse, quote
 
 EPOCH = datetime(1970, 1, 1)
 
+# Takes the place of the payload's own.
+CONTENT_TYPE = ("content-type", "application/cloudevents+json; charset=utf-8")
+
 
 class Transformer(Plugin):
     name = "cloudevents-py"
@@ -36,7 +39,7 @@ class Transformer(Plugin):
             members.append(f'"time":"{time.isoformat(timespec="milliseconds")}Z"')
         return deliver(
             payload=b"".join([f"{{{','.join(members)}".encode(), *data(event.payload), b"}"]),
-            headers=[*event.headers, ("content-type", "application/cloudevents+json; charset=utf-8")],
+            headers=[*(header for header in event.headers if header[0].lower() != "content-type"), CONTENT_TYPE],
         )
 
 

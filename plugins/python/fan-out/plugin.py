@@ -28,21 +28,17 @@ class Transformer(Plugin):
         if len(lines) > MAX_LINES:
             raise Reject(f"invoice {id} has {len(lines)} lines; at most {MAX_LINES} are carried")
         invoice = payload.get("invoice").raw
-        return fan_out(
-            [
-                delivery(topic="invoices"),
-                *(
-                    delivery(topic="invoice-lines", key=f"{id}/{number}", payload=line_record(invoice, number, line))
-                    for number, line in enumerate(lines, 1)
-                ),
-            ]
-        )
+        deliveries = [delivery(topic="invoices")]
+        for number, line in enumerate(lines, 1):
+            record = line_record(invoice, number, line)
+            deliveries.append(delivery(topic="invoice-lines", key=f"{id}/{number}", payload=record))
+        return fan_out(deliveries)
 
 
 def line_record(invoice, number, line):
     def raw(name):
         value = line.get(name)
-        if value is None:
+        if value is None or value.value is None:
             raise Reject(f"line {number} has no {name}")
         return value.raw
 

@@ -187,12 +187,16 @@ def delivery(*, topic=None, key=_ABSENT, payload=_ABSENT, headers=None, partitio
     """
     if key is _ABSENT:
         key = _DEFAULT
+    elif key is None:
+        key = types.RecordKey_Null()
     else:
-        key = types.RecordKey_Null() if key is None else types.RecordKey_Bytes(_bytes(key))
+        key = types.RecordKey_Bytes(_bytes(key))
     if payload is _ABSENT:
         payload = _UNCHANGED
+    elif payload is None:
+        payload = types.RecordPayload_Tombstone()
     else:
-        payload = types.RecordPayload_Tombstone() if payload is None else types.RecordPayload_Bytes(_bytes(payload))
+        payload = types.RecordPayload_Bytes(_bytes(payload))
     if headers is not None:
         headers = [(name, None if value is None else _bytes(value)) for name, value in headers]
     return types.Delivery(topic, key, payload, headers, partition, timestamp_ms)
