@@ -1,0 +1,39 @@
+"""The plugin {{name}}: which topic an event goes to, and under which key.
+
+Haulier calls it for every event of the outbox that is routed to it. It never does I/O and keeps nothing
+between two events. sdk/haulier.py says what a plugin can return and how to read JSON; wit/relay.wit is
+the contract.
+"""
+
+from sdk.haulier import Plugin, Reject, deliver, json
+
+
+# The class must have this name.
+class Transformer(Plugin):
+    # Routes and the configuration know the plugin by this name.
+    name = "{{name}}"
+    version = "0.1.0"
+
+    # The event types it handles when no route names it: a full name, or its start and a `*`.
+    event_types = ["order.*"]
+
+    # What it reads of an event: "payload", "headers", "attributes". What is not named is not handed over.
+    needs = ["payload"]
+
+    # What an operator may set under [plugins.{{name}}.settings], with defaults. Other names are refused.
+    settings = {"key_field": "id"}
+
+    def event(self, event):
+        """Decides one event."""
+        # `order.created` goes to the topic `order`.
+        topic = event.event_type.split(".")[0]
+
+        # Events with the same key keep their order. `text` takes a string or a number, with all its
+        # digits. `json` rejects the event if its payload is not JSON.
+        field = self.settings["key_field"]
+        key = json(event).text(field)
+        if key is None:
+            raise Reject(f"payload has no {field}")
+
+        # What is not named here stays as it is: the payload is the row's own, byte for byte.
+        return deliver(topic=topic, key=key)
