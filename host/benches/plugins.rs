@@ -49,8 +49,14 @@ fn main() -> anyhow::Result<()> {
 async fn throughput(host: &PluginHost) -> anyhow::Result<()> {
     let route = host.find("bench-route").map_err(anyhow::Error::msg)?;
     let parse = host.find("bench-parse").map_err(anyhow::Error::msg)?;
-    println!("payload of {} bytes; microseconds an event (events a second on one core)\n", PAYLOAD.len());
-    println!("{:>6} {:>22} {:>22} {:>22} {:>8}", "batch", "routing only", "parse and extract", "native Rust", "ratio");
+    println!(
+        "payload of {} bytes; microseconds an event (events a second on one core)\n",
+        PAYLOAD.len()
+    );
+    println!(
+        "{:>6} {:>22} {:>22} {:>22} {:>8}",
+        "batch", "routing only", "parse and extract", "native Rust", "ratio"
+    );
     for size in BATCHES {
         let events: Vec<Event> = (0..).take(size).map(event).collect();
         let routed = measure(&*route, &events).await?;
@@ -62,7 +68,12 @@ async fn throughput(host: &PluginHost) -> anyhow::Result<()> {
             figure(routed),
             figure(parsed),
             figure(native),
-            over(size >= 64 && (routed > ROUTE_TARGET || parsed > PARSE_TARGET || ratio > PARSE_RATIO_TARGET))
+            over(
+                size >= 64
+                    && (routed > ROUTE_TARGET
+                        || parsed > PARSE_TARGET
+                        || ratio > PARSE_RATIO_TARGET)
+            )
         );
     }
     println!("targets: {ROUTE_TARGET}, {PARSE_TARGET} and {PARSE_RATIO_TARGET} times native\n");
@@ -112,7 +123,11 @@ fn decide(event: &Event) -> Option<Outcome> {
     let order: Order<'_> = serde_json::from_slice(event.payload.as_deref()?).ok()?;
     let topic = if order.total_cents > 100_000 { "orders.large" } else { "orders" };
     let key = KeyChoice::Bytes(Bytes::copy_from_slice(order.customer.id.as_bytes()));
-    Some(Outcome::Deliver(vec![Delivery { topic: Some(topic.to_owned()), key, ..Delivery::default() }]))
+    Some(Outcome::Deliver(vec![Delivery {
+        topic: Some(topic.to_owned()),
+        key,
+        ..Delivery::default()
+    }]))
 }
 
 fn measure_native(events: &[Event]) -> f64 {
@@ -158,7 +173,11 @@ async fn swaps() -> anyhow::Result<()> {
     folder.put("a.wasm", &version(0)?)?;
     let host = PluginHost::load(folder.config()).await?;
     let events: Vec<Event> = (0..256).map(event).collect();
-    let quiet = latencies(&host, &events, async { tokio::time::sleep(Duration::from_secs(2)).await; Ok(()) }).await?;
+    let quiet = latencies(&host, &events, async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        Ok(())
+    })
+    .await?;
     let swapping = async {
         for number in 1..=SWAPS {
             folder.put("a.wasm", &version(number)?)?;
@@ -254,7 +273,9 @@ fn guest(name: &str) -> anyhow::Result<Vec<u8>> {
 
 /// The guest that parses, as another version.
 fn version(number: u32) -> anyhow::Result<Vec<u8>> {
-    let sample = format!("{{\"event_type\":\"bench.x\",\"id\":{number},\"expect\":{{\"reject\":\"EOF while parsing a value at line 1 column 0\"}}}}\n");
+    let sample = format!(
+        "{{\"event_type\":\"bench.x\",\"id\":{number},\"expect\":{{\"reject\":\"EOF while parsing a value at line 1 column 0\"}}}}\n"
+    );
     Ok(Sample::ship(guest("bench_parse")?, &sample))
 }
 

@@ -37,9 +37,7 @@ async fn obey(args: &Args) -> Result<anyhow::Result<Exit>, Exit> {
         Command::Health(health) => cli::health(&config()?, health).await,
         Command::Status(status) => cli::status(&config()?, status).await,
         Command::Plugin(command) => cli::plugin(args.config.as_deref(), command).await?,
-        Command::Routes(RoutesCommand::Explain(explain)) => {
-            cli::explain(&config()?, explain).await
-        }
+        Command::Routes(RoutesCommand::Explain(explain)) => cli::explain(&config()?, explain).await,
         Command::Plan(plan) => cli::plan(&config()?, plan).await,
         Command::Demo(demo) => cli::demo(demo).await,
         Command::Reference => cli::reference(),

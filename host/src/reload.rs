@@ -194,15 +194,19 @@ impl Reloader {
             Ok(new) => {
                 let others = others_changed(&self.config, &new);
                 if !others.is_empty() {
-                    tracing::warn!(sections = others.join(", "),
-                        "settings have changed that take effect at the next start only");
+                    tracing::warn!(
+                        sections = others.join(", "),
+                        "settings have changed that take effect at the next start only"
+                    );
                 }
                 self.config.plugins = new.plugins;
                 self.config.routes = new.routes;
                 self.config.routes_folder = new.routes_folder;
                 None
             }
-            Err(problems) => Some(format!("the settings are refused, the old rules go on: {problems}")),
+            Err(problems) => {
+                Some(format!("the settings are refused, the old rules go on: {problems}"))
+            }
         };
         if note.is_some() && note != self.settings_note {
             refused.extend(note.clone());
@@ -368,9 +372,8 @@ impl Files {
             let mut files = BTreeMap::new();
             for (kind, folder, ending) in folders {
                 let found = folder.and_then(|folder| prints(&folder, ending).ok());
-                files.extend(
-                    found.into_iter().flatten().map(|(name, print)| ((kind, name), print)),
-                );
+                files
+                    .extend(found.into_iter().flatten().map(|(name, print)| ((kind, name), print)));
             }
             if let Some(print) = settings.and_then(|file| Print::of(&file).ok()) {
                 files.insert((Kind::Settings, String::new()), print);
@@ -399,9 +402,8 @@ struct Settled {
 impl Settled {
     /// Whether a file that stands still is another than when it was last read.
     fn differs_from(&self, applied: &Files) -> bool {
-        let gone = applied.0.keys().any(|key| {
-            !self.now.0.contains_key(key) && !self.moving.contains(key)
-        });
+        let gone =
+            applied.0.keys().any(|key| !self.now.0.contains_key(key) && !self.moving.contains(key));
         gone || self.settled.iter().any(|key| self.now.0.get(key) != applied.0.get(key))
     }
 
@@ -435,7 +437,8 @@ mod tests {
     fn files_count_once_they_stand_still() {
         let folder = std::env::temp_dir().join(format!("haulier-reload-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
-        let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).expect("written");
+        let write =
+            |name: &str, text: &str| std::fs::write(folder.join(name), text).expect("written");
         write("a", "1");
         let mut applied = files(&folder);
         assert!(!applied.settled_since(&applied).differs_from(&applied));

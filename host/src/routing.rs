@@ -522,9 +522,9 @@ mod tests {
         let record =
             complete(Delivery::default(), Some(&route), Some(&stamp), &row, &lane()).unwrap();
         let plugin = &record.headers[3];
-        assert_eq!((plugin.name.as_str(), plugin.value.as_deref()), (
-            "X-Haulier-Plugin",
-            Some(&b"orders 1.0.0 0123456789ab"[..])
-        ));
+        assert_eq!(
+            (plugin.name.as_str(), plugin.value.as_deref()),
+            ("X-Haulier-Plugin", Some(&b"orders 1.0.0 0123456789ab"[..]))
+        );
     }
 }

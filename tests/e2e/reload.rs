@@ -190,7 +190,8 @@ async fn rules_change_by_file_by_signal_and_by_the_admin_port() {
     setup.env.push(("HAULIER__ADMIN__TOKEN".into(), token.into()));
     let instance = setup.start();
     instance.ready().await;
-    let route = |topic: &str| format!("[[routes]]\nevent_type = \"thing.*\"\ntopic = \"{topic}\"\n");
+    let route =
+        |topic: &str| format!("[[routes]]\nevent_type = \"thing.*\"\ntopic = \"{topic}\"\n");
 
     // A file in the routes folder, found by itself.
     instance.put("routes/things.toml", route(&one).as_bytes());
@@ -222,7 +223,11 @@ async fn rules_change_by_file_by_signal_and_by_the_admin_port() {
     instance.signal("HUP");
     instance.logged("at the next start only").await;
     one_event(&scenario, "d", "nowhere").await;
-    assert_eq!(kafka::read_count(&one, 3).await.len(), 3, "the settings file comes before the folder");
+    assert_eq!(
+        kafka::read_count(&one, 3).await.len(),
+        3,
+        "the settings file comes before the folder"
+    );
 
     // Settings that are refused.
     instance.put("haulier.toml", (changed + "nonsense = 1\n").as_bytes());

@@ -239,7 +239,9 @@ async fn compiled_code_is_kept_and_damage_to_it_does_not_matter() {
     };
     let [file] = &files()[..] else { panic!("one file: {:?}", files()) };
     let bytes = fs::read(file).expect("it is there");
-    for damage in [&bytes[..bytes.len() / 2], &[], b"nonsense that is longer than a checksum would be"] {
+    for damage in
+        [&bytes[..bytes.len() / 2], &[], b"nonsense that is longer than a checksum would be"]
+    {
         fs::write(file, damage).expect("damaged");
         let host = PluginHost::load(config.clone()).await.expect("the host starts");
         assert_eq!(run(&host, "misbehave", &batch(2, &[])).await.verdicts.len(), 2);

@@ -176,7 +176,8 @@ impl Haulier {
 
     /// POST on the admin port with that token.
     pub async fn post(&self, path: &str, token: &str) -> Option<(u16, String)> {
-        let head = format!("POST {path} HTTP/1.1\r\nContent-Length: 0\r\nAuthorization: Bearer {token}");
+        let head =
+            format!("POST {path} HTTP/1.1\r\nContent-Length: 0\r\nAuthorization: Bearer {token}");
         self.ask(&head).await
     }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const MAX_FILE_LINES: usize = 500;
 
 /// A module and the modules it may name through `crate::`. A module may always name its own children.
-const LAYERS: [(&str, &[&str]); 22] = [
+const LAYERS: [(&str, &[&str]); 23] = [
     ("clock", &[]),
     ("event", &[]),
     ("failure", &[]),
@@ -26,7 +26,7 @@ const LAYERS: [(&str, &[&str]); 22] = [
     ("status", &["event", "report", "store", "words"]),
     ("plugin", &["event", "failure", "transform"]),
     ("settings", &["words"]),
-    ("telemetry", &["event", "failure", "store"]),
+    ("telemetry", &["event", "failure", "store", "transform"]),
     (
         "relay",
         &[
@@ -59,21 +59,11 @@ const LAYERS: [(&str, &[&str]); 22] = [
             "telemetry",
         ],
     ),
-    ("admin", &["telemetry"]),
+    ("admin", &["settings", "telemetry"]),
+    ("reload", &["config", "plugin", "relay", "routing", "telemetry", "transform", "words"]),
     (
         "app",
-        &[
-            "admin",
-            "config",
-            "event",
-            "plugin",
-            "relay",
-            "routing",
-            "sink",
-            "store",
-            "telemetry",
-            "transform",
-        ],
+        &["admin", "config", "event", "plugin", "relay", "reload", "sink", "store", "telemetry"],
     ),
     ("demo", &["words"]),
     (
@@ -83,6 +73,10 @@ const LAYERS: [(&str, &[&str]); 22] = [
             "config",
             "demo",
             "event",
+            "plugin",
+            "relay",
+            "reload",
+            "routing",
             "settings",
             "sink",
             "status",

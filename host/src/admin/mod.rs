@@ -236,13 +236,15 @@ mod tests {
         let ask = async |line: &str| {
             let head = format!("POST /reload HTTP/1.1\r\n{line}");
             let mut stream = TcpStream::connect(admin.address).await.unwrap();
-            let request = format!("{head}Host: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            let request =
+                format!("{head}Host: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
             stream.write_all(request.as_bytes()).await.unwrap();
             let mut answer = String::new();
             stream.read_to_string(&mut answer).await.unwrap();
             answer
         };
-        for line in ["", "Authorization: Bearer \r\n", "Authorization: Bearer 0123456789abcdee\r\n"] {
+        for line in ["", "Authorization: Bearer \r\n", "Authorization: Bearer 0123456789abcdee\r\n"]
+        {
             assert!(ask(line).await.starts_with("HTTP/1.1 401"), "{line}");
         }
         let right = "Authorization: Bearer 0123456789abcdef\r\n";

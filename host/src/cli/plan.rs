@@ -31,8 +31,7 @@ pub async fn plan(config: &Config, args: &PlanArgs) -> anyhow::Result<Exit> {
         .filter(|name| args.lane.as_deref().is_none_or(|lane| *name.lane == *lane))
         .collect();
     if lanes.is_empty() {
-        let known: Vec<String> =
-            config.lane_names().map(|(name, _)| name.to_string()).collect();
+        let known: Vec<String> = config.lane_names().map(|(name, _)| name.to_string()).collect();
         anyhow::bail!("no lane of these settings is meant; there are {}", known.join(", "));
     }
     let rules = app::rules(config).await?;
@@ -75,7 +74,12 @@ struct Shown<'a> {
 }
 
 impl Shown<'_> {
-    fn write(&self, out: &mut impl Write, events: &[Event], previews: &[Previewed]) -> io::Result<()> {
+    fn write(
+        &self,
+        out: &mut impl Write,
+        events: &[Event],
+        previews: &[Previewed],
+    ) -> io::Result<()> {
         let (mut publish, mut records, mut drop, mut fail) = (0, 0, 0, 0);
         for (event, (route, plugin, preview)) in events.iter().zip(previews) {
             match preview {
@@ -84,7 +88,11 @@ impl Shown<'_> {
                 Preview::Fail(_) => fail += 1,
             }
             if self.json {
-                writeln!(out, "{}", self.as_json(event, route.as_deref(), plugin.as_deref(), preview))?;
+                writeln!(
+                    out,
+                    "{}",
+                    self.as_json(event, route.as_deref(), plugin.as_deref(), preview)
+                )?;
             } else {
                 write_event(out, event, plugin.as_deref(), preview)?;
             }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{ExplainArgs, Exit};
+use super::{Exit, ExplainArgs};
 use crate::app;
 use crate::config::Config;
 use crate::relay::{Judge, Rules, decider};
@@ -29,8 +29,14 @@ fn write_explanation(out: &mut impl Write, rules: &Rules, args: &ExplainArgs) ->
     let found = rules.routes.find(event_type).map(|(_, route)| route);
     match found {
         Some(route) => {
-            let patterns: Vec<&str> = route.patterns.iter().map(|pattern| pattern.as_str()).collect();
-            writeln!(out, "route:   {}, the first whose event_type fits: {}", plain(&route.place), plain(&patterns.join(", ")))?;
+            let patterns: Vec<&str> =
+                route.patterns.iter().map(|pattern| pattern.as_str()).collect();
+            writeln!(
+                out,
+                "route:   {}, the first whose event_type fits: {}",
+                plain(&route.place),
+                plain(&patterns.join(", "))
+            )?;
         }
         None => writeln!(out, "route:   none of the {} fits", rules.routes.iter().count())?,
     }
@@ -61,14 +67,17 @@ fn write_plugin(
     name: &str,
     route: Option<&Route>,
 ) -> io::Result<()> {
-    let why = if route.is_some() { "the route names it" } else { "its manifest wants the event type" };
+    let why =
+        if route.is_some() { "the route names it" } else { "its manifest wants the event type" };
     writeln!(out, "decides: plugin {}, since {why}", plain(name))?;
     let in_use = rules.plugins.in_use();
     let of = |standing: &dyn Fn(Standing) -> bool| {
         in_use.iter().find(|one| one.stamp.name == name && standing(one.standing))
     };
     match of(&|standing| standing != Standing::Candidate) {
-        Some(one) => writeln!(out, "version: {} ({})", plain(&one.stamp.to_string()), one.standing.name())?,
+        Some(one) => {
+            writeln!(out, "version: {} ({})", plain(&one.stamp.to_string()), one.standing.name())?
+        }
         None => {
             let reason = rules.plugins.find(name).err().unwrap_or_default();
             writeln!(out, "waits:   {}", plain(&reason))?;

@@ -33,8 +33,11 @@ const MAX_INSTANCE_CHARS: usize = 128;
 const ADMIN_INTRO: &str = "Health and metrics over HTTP.";
 const ADMIN_MEANINGS: [Meaning; 3] = [
     Meaning::new("listen", "IP address and port, or `\"off\"`; looking needs no authentication"),
-    Meaning::new("token", "what `POST /reload` must bring as `Authorization: Bearer …`; without one it is refused")
-        .usually("none"),
+    Meaning::new(
+        "token",
+        "what `POST /reload` must bring as `Authorization: Bearer …`; without one it is refused",
+    )
+    .usually("none"),
     Meaning::new("ready_stall", "due work without progress for so long is not ready"),
 ];
 
@@ -98,7 +101,8 @@ impl AdminSettings {
         let ready_stall = section.duration("ready_stall", READY_STALL, DEFAULT_READY_STALL);
         let token = section.secret("token");
         if token.as_ref().is_some_and(|token| token.expose().trim().len() < MIN_TOKEN_BYTES) {
-            let message = format!("is too short to be secret: use {MIN_TOKEN_BYTES} characters or more");
+            let message =
+                format!("is too short to be secret: use {MIN_TOKEN_BYTES} characters or more");
             section.error("token", message);
         }
         Self { listen, token, ready_stall }

@@ -171,7 +171,8 @@ mod tests {
 
     #[test]
     fn only_routes_may_be_in_a_route_file() {
-        let folder = Folder(std::env::temp_dir().join(format!("haulier-route-only-{}", std::process::id())));
+        let folder =
+            Folder(std::env::temp_dir().join(format!("haulier-route-only-{}", std::process::id())));
         std::fs::create_dir_all(&folder.0).unwrap();
         folder.write("a.toml", "[sources.x]\nurl = \"postgres://u:MARKER@h/d\"\n");
         let found = read_route_files(&folder.0, &RouteFiles::default());

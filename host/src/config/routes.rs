@@ -47,8 +47,7 @@ const MEANINGS: [Meaning; 7] = [
     ),
 ];
 
-const FOLDER_INTRO: &str =
-    "Routes may also be in files of their own, which follow those of this file in the order of their names.";
+const FOLDER_INTRO: &str = "Routes may also be in files of their own, which follow those of this file in the order of their names.";
 
 /// What the keys mean, for the reference.
 const FOLDER_MEANINGS: [Meaning; 1] = [Meaning::new(
@@ -109,7 +108,9 @@ fn read_route(section: &Section<'_>) -> Route {
         headers: read_headers(section),
     };
     if route.candidate.is_some() && route.plugin.is_none() {
-        section.whole_error("has a candidate and no plugin that it is a candidate of: name the plugin");
+        section.whole_error(
+            "has a candidate and no plugin that it is a candidate of: name the plugin",
+        );
     }
     if !["plugin", "topic", "key", "headers"].iter().any(|key| section.has(key)) {
         section.whole_error("does nothing: give it a plugin, a topic, a key or headers");
@@ -172,7 +173,8 @@ fn read_candidate(section: &Section<'_>) -> Option<Candidate> {
     let share = section.string("canary").and_then(|text| {
         let share = parse_share(&text);
         if share.is_none() {
-            let message = "must be a share of the keys such as \"5%\" or \"0.5%\", at most \"100%\"";
+            let message =
+                "must be a share of the keys such as \"5%\" or \"0.5%\", at most \"100%\"";
             section.error("canary", message);
         }
         share

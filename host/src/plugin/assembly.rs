@@ -100,8 +100,13 @@ impl Assembly {
         unsettled: &BTreeSet<String>,
     ) -> (Registry, Changes) {
         for (stamp, why) in self.complaints.take() {
-            tracing::error!(plugin = stamp.name, version = stamp.version, hash = stamp.hash, why,
-                "plugin version is bad and is used no more");
+            tracing::error!(
+                plugin = stamp.name,
+                version = stamp.version,
+                hash = stamp.hash,
+                why,
+                "plugin version is bad and is used no more"
+            );
             self.versions.condemn(&stamp, &why);
         }
         let mut round = Round {
@@ -155,7 +160,10 @@ impl Assembly {
             }
             let before = self.seen.remove(&file);
             let seen = match before {
-                Some(mut seen) if seen.told == round.told(&seen.result) && !seen.is_other(print, round, &file) => {
+                Some(mut seen)
+                    if seen.told == round.told(&seen.result)
+                        && !seen.is_other(print, round, &file) =>
+                {
                     seen.print = print;
                     seen
                 }
@@ -264,7 +272,12 @@ impl Assembly {
                 Ok(plugin) => Some(Arc::new(plugin)),
                 Err(refusal) => {
                     let reason = one_line(&refusal.why.to_string());
-                    tracing::warn!(plugin = name, hash = kept.hash, reason, "a kept version is refused");
+                    tracing::warn!(
+                        plugin = name,
+                        hash = kept.hash,
+                        reason,
+                        "a kept version is refused"
+                    );
                     None
                 }
             }
@@ -273,8 +286,14 @@ impl Assembly {
 
     fn took_up(&mut self, round: &mut Round<'_>, file: &str, plugin: &Plugin, standing: Standing) {
         let stamp = plugin.stamp();
-        tracing::info!(file, plugin = stamp.name, version = stamp.version, hash = stamp.hash,
-            standing = standing.name(), "plugin version in use");
+        tracing::info!(
+            file,
+            plugin = stamp.name,
+            version = stamp.version,
+            hash = stamp.hash,
+            standing = standing.name(),
+            "plugin version in use"
+        );
         if standing == Standing::Current
             && let Some(bytes) = self.seen.get_mut(file).and_then(|seen| seen.bytes.take())
         {
@@ -329,7 +348,9 @@ impl Assembly {
     /// Whoever is known and has no version in use: the file is gone, or bad with nothing to go back to.
     fn note_missing(&mut self, round: &mut Round<'_>) {
         for name in self.versions.plugins() {
-            if round.registry.current.contains_key(&name) || round.registry.missing.contains_key(&name) {
+            if round.registry.current.contains_key(&name)
+                || round.registry.missing.contains_key(&name)
+            {
                 continue;
             }
             let history = self.versions.of(&name);
@@ -389,7 +410,8 @@ impl Round<'_> {
 
     fn read(&self, file: &str, print: Print) -> Seen {
         let limit = self.loader.config.widest_limits().file_size;
-        let (hash, bytes, loaded) = match Binary::read(&self.loader.config.folder.join(file), limit) {
+        let (hash, bytes, loaded) = match Binary::read(&self.loader.config.folder.join(file), limit)
+        {
             Ok(binary) => {
                 let loaded = self.load(file, &binary);
                 (Some(binary.hash), Some(binary.bytes), loaded)

@@ -72,7 +72,9 @@ impl Cache {
         let stored = component.serialize().map_err(|error| format!("{error:#}")).and_then(|code| {
             let checksum = Sha256::digest(&code);
             let name = self.name(hash);
-            self.state.write(&name, &[checksum.as_slice(), &code]).map_err(|error| error.to_string())
+            self.state
+                .write(&name, &[checksum.as_slice(), &code])
+                .map_err(|error| error.to_string())
         });
         match stored {
             Ok(()) => self.prune(),

@@ -73,9 +73,8 @@ pub fn prints(folder: &Path, ending: &str) -> io::Result<BTreeMap<String, Print>
 
 /// The component files of the plugins folder.
 pub(super) fn components(folder: &Path) -> Result<BTreeMap<String, Print>, String> {
-    prints(folder, COMPONENT).map_err(|error| {
-        format!("the plugins folder {} cannot be read: {error}", folder.display())
-    })
+    prints(folder, COMPONENT)
+        .map_err(|error| format!("the plugins folder {} cannot be read: {error}", folder.display()))
 }
 
 /// Whether a file of that name holds a candidate version.

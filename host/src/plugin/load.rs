@@ -66,7 +66,9 @@ pub(super) enum Refused {
     Samples(String),
     #[error("does not pass its own samples: {0}")]
     SelfTest(String),
-    #[error("is the version {version} that was rolled back: {why}; put another version in its place")]
+    #[error(
+        "is the version {version} that was rolled back: {why}; put another version in its place"
+    )]
     Marked { version: String, why: String },
     #[error("made the host panic, which is a bug in the host; please report it with the file")]
     HostPanic,

@@ -94,7 +94,7 @@ struct Lines {
     budget: Arc<LogBudget>,
     /// Printed, and not yet ended by a line break.
     partial: Vec<u8>,
-    /// The end of everything printed since the last [`GuestLog::begin`].
+    /// The end of everything printed, and logged as an error, since the last [`GuestLog::begin`].
     printed: Vec<u8>,
 }
 
@@ -122,10 +122,17 @@ impl GuestLog {
 
     /// One line through the `log` import.
     pub(super) fn line(&self, level: Level, text: &str) {
-        self.with(|lines| lines.budget.line(level, text));
+        self.with(|lines| {
+            if level == Level::Error {
+                // What some runtimes say of an exception, which others print.
+                lines.keep(text.as_bytes());
+                lines.keep(b"\n");
+            }
+            lines.budget.line(level, text);
+        });
     }
 
-    /// What was printed last, for a failure text; empty if nothing was.
+    /// What was printed or logged as an error last, for a failure text; empty if nothing was.
     pub(super) fn printed(&self) -> String {
         self.with(|lines| String::from_utf8_lossy(&lines.printed).trim().to_owned())
     }
@@ -142,10 +149,15 @@ impl GuestLog {
 }
 
 impl Lines {
-    fn print(&mut self, level: Level, bytes: &[u8]) {
+    /// Keeps the end of it for a failure text.
+    fn keep(&mut self, bytes: &[u8]) {
         self.printed.extend_from_slice(&bytes[bytes.len().saturating_sub(KEPT_PRINT)..]);
         let excess = self.printed.len().saturating_sub(KEPT_PRINT);
         self.printed.drain(..excess);
+    }
+
+    fn print(&mut self, level: Level, bytes: &[u8]) {
+        self.keep(bytes);
 
         // A line without end must not grow without end. One byte over the limit shows that it is cut.
         let limit = self.budget.line_limit.saturating_add(1);

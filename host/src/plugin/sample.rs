@@ -175,7 +175,10 @@ fn payload(line: &mut Line) -> Result<Option<Bytes>, String> {
 
 /// Bytes from base64.
 pub(super) fn bytes_of(text: &str) -> Result<Bytes, String> {
-    STANDARD.decode(text).map(Bytes::from).map_err(|error| format!("{text:?} is not base64: {error}"))
+    STANDARD
+        .decode(text)
+        .map(Bytes::from)
+        .map_err(|error| format!("{text:?} is not base64: {error}"))
 }
 
 /// Sets what the plugin sees as an attribute.

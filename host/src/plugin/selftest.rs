@@ -71,7 +71,8 @@ pub(super) async fn passes(version: &Version, samples: &[Sample]) -> Result<(), 
             }
             (None, _) => Ok(()),
         };
-        checked.map_err(|what| format!("sample {} ({}): {what}", sample.line, sample.event_type()))?;
+        checked
+            .map_err(|what| format!("sample {} ({}): {what}", sample.line, sample.event_type()))?;
     }
     Ok(())
 }

@@ -33,7 +33,8 @@ impl StateFolder {
     pub(super) fn open(path: &Path, keeping: Keeping) -> Result<Self, String> {
         let place = path.display();
         if keeping == Keeping::Record {
-            make(path).map_err(|error| format!("the state folder {place} cannot be made: {error}"))?;
+            make(path)
+                .map_err(|error| format!("the state folder {place} cannot be made: {error}"))?;
         }
         let found = fs::metadata(path)
             .map_err(|error| format!("the state folder {place} cannot be read: {error}"))?;

@@ -115,8 +115,7 @@ impl Transform for Plugin {
                 let deadline = limits.batch_deadline(inputs.len());
                 let PluginStamp { name, version: number, .. } = &version.stamp;
                 let words = LogBudget::new(name, number, limits);
-                let mut guests =
-                    Guests { version: &version, pool: &pool, inputs: &inputs, words };
+                let mut guests = Guests { version: &version, pool: &pool, inputs: &inputs, words };
                 let verdicts = batch::decide(&mut guests, parts, deadline).await;
                 guests.words.close();
                 verdicts

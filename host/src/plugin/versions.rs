@@ -105,7 +105,9 @@ impl Versions {
     /// What is known of that plugin; nothing if it is not known, or its file is damaged.
     pub(super) fn of(&self, plugin: &str) -> History {
         match &self.state {
-            None => self.memory().get(plugin).map(|(history, _)| history.clone()).unwrap_or_default(),
+            None => {
+                self.memory().get(plugin).map(|(history, _)| history.clone()).unwrap_or_default()
+            }
             Some(state) => read(&state.place(path_of(plugin))),
         }
     }
@@ -134,7 +136,13 @@ impl Versions {
     }
 
     /// Notes that this version has come into use, and keeps its file.
-    pub(super) fn took_up(&self, file: &str, stamp: &PluginStamp, manifest: &Manifest, bytes: &[u8]) {
+    pub(super) fn took_up(
+        &self,
+        file: &str,
+        stamp: &PluginStamp,
+        manifest: &Manifest,
+        bytes: &[u8],
+    ) {
         self.change(&stamp.name, |history| {
             file.clone_into(&mut history.file);
             history.manifest = manifest.clone();

@@ -99,7 +99,8 @@ impl Workbench {
     pub fn open(file: &Path, config: &Config) -> Result<Self, Unusable> {
         let config = Config { keeping: Keeping::Look, ..config.clone() };
         let (machinery, _) = Machinery::start(&config)?;
-        let refused = |what: &dyn fmt::Display| Unusable::Refused(format!("{}: {what}", file.display()));
+        let refused =
+            |what: &dyn fmt::Display| Unusable::Refused(format!("{}: {what}", file.display()));
         let binary = Binary::read(file, config.limits.file_size).map_err(|why| refused(&why))?;
         let began = Instant::now();
         let name = file.display().to_string();

@@ -75,12 +75,13 @@ async fn run_once(pulse: &Pulse, life: Life) {
 
 fn report(pulse: &Pulse) -> Report {
     let rules = pulse.lanes[0].rules.latest();
-    let stamps = rules.plugins.in_use().into_iter().map(|InUse { stamp, standing, .. }| PluginReport {
-        name: short(&stamp.name),
-        version: short(&stamp.version),
-        hash: short(&stamp.hash),
-        standing: standing.name().to_owned(),
-    });
+    let stamps =
+        rules.plugins.in_use().into_iter().map(|InUse { stamp, standing, .. }| PluginReport {
+            name: short(&stamp.name),
+            version: short(&stamp.version),
+            hash: short(&stamp.hash),
+            standing: standing.name().to_owned(),
+        });
     let mut plugin_troubles = [&rules.troubles[..], &rules.notes[..]].concat();
     plugin_troubles.truncate(MOST_NAMED);
     Report {

@@ -218,6 +218,7 @@ struct Ends {
 fn run(case: &Case) -> Result<(), TestCaseError> {
     let lane = LaneName { source: "s".into(), lane: "default".into() };
     let rules = rules(case);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let policy = RetryPolicy { max_attempts: MAX_ATTEMPTS, ..RetryPolicy::default() };
     let mut table: BTreeMap<i64, Event> =
         table(case).into_iter().map(|event| (event.id.0, event)).collect();
@@ -230,7 +231,7 @@ fn run(case: &Case) -> Result<(), TestCaseError> {
         prop_assert!(round < MAX_ROUNDS, "stuck with {table:?}");
         let events: Vec<Event> = table.values().take(case.batch).cloned().collect();
         let mut circuits = Circuits::default();
-        let judged = futures::executor::block_on(verdict::judge(&lane, &events, &rules, None));
+        let judged = runtime.block_on(verdict::judge(&lane, &events, &rules, None));
         let plan = plan(&lane, Ordering::Key, &events, judged, &mut circuits);
         check_plan(case, &events, &plan.outgoing)?;
         let destinations: Vec<Destination> = plan.outgoing.iter().map(Destination::from).collect();
@@ -296,7 +297,11 @@ fn check_plan(
             .iter()
             .map(|out| {
                 let record = &out.record;
-                (record.topic.as_str(), record.key.is_some(), record.payload.as_deref().unwrap_or_default())
+                (
+                    record.topic.as_str(),
+                    record.key.is_some(),
+                    record.payload.as_deref().unwrap_or_default(),
+                )
             })
             .collect();
         prop_assert_eq!(found, wanted);
@@ -360,7 +365,10 @@ fn check_ends(case: &Case, ends: &Ends) -> Result<(), TestCaseError> {
         let place = usize::try_from(*id).expect("a place");
         if let Some(key) = case.events[place].0 {
             let before = last.insert(key, *id);
-            prop_assert!(before.is_none_or(|before| before < *id), "key {key}: {id} after {before:?}");
+            prop_assert!(
+                before.is_none_or(|before| before < *id),
+                "key {key}: {id} after {before:?}"
+            );
         }
     }
     Ok(())

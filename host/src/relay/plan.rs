@@ -170,7 +170,11 @@ mod tests {
     }
 
     fn deliver(count: usize) -> Judged<'static> {
-        Judged { verdict: Ok(Outcome::Deliver(vec![Delivery::default(); count])), route: None, stamp: None }
+        Judged {
+            verdict: Ok(Outcome::Deliver(vec![Delivery::default(); count])),
+            route: None,
+            stamp: None,
+        }
     }
 
     fn fail() -> Judged<'static> {

@@ -93,7 +93,12 @@ mod tests {
 
     fn rules(number: u8) -> Arc<Rules> {
         let troubles = vec![number.to_string()];
-        Arc::new(Rules { routes: Routes::default(), plugins: Arc::new(NoPlugins), troubles, notes: vec![] })
+        Arc::new(Rules {
+            routes: Routes::default(),
+            plugins: Arc::new(NoPlugins),
+            troubles,
+            notes: vec![],
+        })
     }
 
     #[tokio::test]

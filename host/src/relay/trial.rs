@@ -41,10 +41,10 @@ impl Trials {
             let newest = done.activation;
             self.0.retain(|activation, _| *activation == newest);
         }
-        let trial = self.0.entry(done.activation).or_insert_with(|| Trial::Running {
-            tries: HashMap::new(),
-            keys: HashSet::new(),
-        });
+        let trial = self
+            .0
+            .entry(done.activation)
+            .or_insert_with(|| Trial::Running { tries: HashMap::new(), keys: HashSet::new() });
         let Trial::Running { tries, keys } = trial else {
             if matches!(trial, Trial::Bad) {
                 soften_all(done);
@@ -101,7 +101,8 @@ fn is_fault(cause: Cause) -> bool {
 
 /// The event waits for a better version, without using up an attempt.
 fn soften(failure: &mut Failure) {
-    failure.message = format!("plugin version not proven yet: {}: {}", failure.cause.code(), failure.message);
+    failure.message =
+        format!("plugin version not proven yet: {}: {}", failure.cause.code(), failure.message);
     failure.cause = Cause::PluginUnavailable;
 }
 
@@ -151,7 +152,12 @@ mod tests {
 
     /// Lets all events of these ids fail in that way, in one batch; whether the version is bad then, and the
     /// cause of the first.
-    fn batch(trials: &mut Trials, ids: std::ops::Range<i64>, keys: i64, cause: Cause) -> (bool, Cause) {
+    fn batch(
+        trials: &mut Trials,
+        ids: std::ops::Range<i64>,
+        keys: i64,
+        cause: Cause,
+    ) -> (bool, Cause) {
         let events: Vec<Event> = ids.map(|id| event(id, keys)).collect();
         let refs: Vec<&Event> = events.iter().collect();
         let mut done = done(1, events.iter().map(|_| fail(cause)).collect());
@@ -163,9 +169,18 @@ mod tests {
     #[test]
     fn a_version_is_bad_after_twenty_events_of_two_keys() {
         let mut trials = Trials::default();
-        assert_eq!(batch(&mut trials, 0..19, 5, Cause::PluginTrap), (false, Cause::PluginUnavailable));
-        assert_eq!(batch(&mut trials, 5..19, 5, Cause::PluginTrap), (false, Cause::PluginUnavailable));
-        assert_eq!(batch(&mut trials, 19..20, 5, Cause::PluginTimeout), (true, Cause::PluginUnavailable));
+        assert_eq!(
+            batch(&mut trials, 0..19, 5, Cause::PluginTrap),
+            (false, Cause::PluginUnavailable)
+        );
+        assert_eq!(
+            batch(&mut trials, 5..19, 5, Cause::PluginTrap),
+            (false, Cause::PluginUnavailable)
+        );
+        assert_eq!(
+            batch(&mut trials, 19..20, 5, Cause::PluginTimeout),
+            (true, Cause::PluginUnavailable)
+        );
         let later = batch(&mut trials, 20..40, 5, Cause::PluginTrap);
         assert_eq!(later, (false, Cause::PluginUnavailable), "said once, and nothing is parked");
     }
@@ -175,7 +190,10 @@ mod tests {
         let mut trials = Trials::default();
         assert!(!batch(&mut trials, 0..40, 1, Cause::PluginTrap).0);
         let mut trials = Trials::default();
-        assert_eq!(batch(&mut trials, 0..40, 5, Cause::PluginRejected), (false, Cause::PluginRejected));
+        assert_eq!(
+            batch(&mut trials, 0..40, 5, Cause::PluginRejected),
+            (false, Cause::PluginRejected)
+        );
         let after = batch(&mut trials, 0..40, 5, Cause::PluginTrap);
         assert_eq!(after, (false, Cause::PluginTrap), "it has worked before");
     }
@@ -184,7 +202,10 @@ mod tests {
     fn an_event_that_goes_on_failing_is_at_fault_in_the_end() {
         let mut trials = Trials::default();
         for _ in 0..FREE_TRIES {
-            assert_eq!(batch(&mut trials, 7..8, 5, Cause::PluginTrap), (false, Cause::PluginUnavailable));
+            assert_eq!(
+                batch(&mut trials, 7..8, 5, Cause::PluginTrap),
+                (false, Cause::PluginUnavailable)
+            );
         }
         assert_eq!(batch(&mut trials, 7..8, 5, Cause::PluginTrap), (false, Cause::PluginTrap));
     }

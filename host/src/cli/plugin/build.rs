@@ -81,7 +81,8 @@ fn components(folder: &Path) -> io::Result<Vec<(PathBuf, SystemTime)>> {
 /// The file that the script has written.
 fn built(folder: &Path, before: &[(PathBuf, SystemTime)]) -> anyhow::Result<PathBuf> {
     let now = components(folder)?;
-    let fresh: Vec<&(PathBuf, SystemTime)> = now.iter().filter(|one| !before.contains(one)).collect();
+    let fresh: Vec<&(PathBuf, SystemTime)> =
+        now.iter().filter(|one| !before.contains(one)).collect();
     match (&fresh[..], &now[..]) {
         ([(path, _)], _) => Ok(path.clone()),
         ([], []) => bail!("{SCRIPT} has left no .wasm file in {}", folder.display()),

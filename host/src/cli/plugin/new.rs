@@ -66,9 +66,28 @@ const RUST: &[File] = &[
     ("sdk/src/verdict.rs", plugins!("sdk/src/verdict.rs")),
 ];
 
-const JAVASCRIPT: &[File] = &[];
+const JAVASCRIPT: &[File] = &[
+    ("plugin.js", plugins!("javascript/template/plugin.js")),
+    ("samples.jsonl", plugins!("javascript/template/samples.jsonl")),
+    (SCRIPT, plugins!("javascript/template/build.sh")),
+    ("README.md", plugins!("javascript/template/README.md")),
+    ("package.json", plugins!("javascript/template/package.json")),
+    ("package-lock.json", plugins!("javascript/template/package-lock.json")),
+    (".gitignore", plugins!("javascript/template/.gitignore")),
+    ("wit/relay.wit", CONTRACT),
+    ("sdk/haulier.js", plugins!("javascript/sdk/haulier.js")),
+];
 
-const PYTHON: &[File] = &[];
+const PYTHON: &[File] = &[
+    ("plugin.py", plugins!("python/template/plugin.py")),
+    ("samples.jsonl", plugins!("python/template/samples.jsonl")),
+    (SCRIPT, plugins!("python/template/build.sh")),
+    ("README.md", plugins!("python/template/README.md")),
+    ("requirements.txt", plugins!("python/template/requirements.txt")),
+    (".gitignore", plugins!("python/template/.gitignore")),
+    ("wit/relay.wit", CONTRACT),
+    ("sdk/haulier.py", plugins!("python/sdk/haulier.py")),
+];
 
 const C: &[File] = &[
     ("plugin.c", plugins!("c/template/plugin.c")),
@@ -109,7 +128,10 @@ pub(super) fn new(args: &NewArgs) -> anyhow::Result<Exit> {
     let folder = PathBuf::from(name);
     fs::create_dir(&folder).with_context(|| format!("the folder {name} cannot be made"))?;
     for (path, text) in args.lang.files() {
-        write(&folder.join(path), &text.replace("{{name}}", name).replace("{{crate}}", &name.replace('-', "_")))?;
+        write(
+            &folder.join(path),
+            &text.replace("{{name}}", name).replace("{{crate}}", &name.replace('-', "_")),
+        )?;
     }
     writeln!(
         io::stdout(),
@@ -136,7 +158,8 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
 
 /// A name that is good as a folder, a crate and a plugin in all languages.
 fn is_plain(name: &str) -> bool {
-    let legal = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+    let legal =
+        |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
     config::is_name(name)
         && name.starts_with(|letter: char| letter.is_ascii_lowercase())
         && !name.ends_with('-')

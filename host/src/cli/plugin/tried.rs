@@ -18,7 +18,8 @@ use crate::words::{number, plain};
 /// When a file cannot be read or used.
 pub(super) fn test(args: &TestArgs) -> anyhow::Result<Exit> {
     let place = args.events.display();
-    let text = fs::read_to_string(&args.events).with_context(|| format!("{place} cannot be read"))?;
+    let text =
+        fs::read_to_string(&args.events).with_context(|| format!("{place} cannot be read"))?;
     let samples = Sample::read(&text).map_err(|error| anyhow::anyhow!("{place}: {error}"))?;
     if let Some(settings) = &args.settings {
         let object = serde_json::from_str::<serde_json::Map<_, _>>(settings);
@@ -114,7 +115,14 @@ fn write_portrait(out: &mut impl Write, portrait: &Portrait) -> io::Result<()> {
             types => types.join(", "),
         };
         line("event types", &types)?;
-        line("reads", &if manifest.needs.is_empty() { "nothing but the event's names".to_owned() } else { manifest.needs.join(", ") })?;
+        line(
+            "reads",
+            &if manifest.needs.is_empty() {
+                "nothing but the event's names".to_owned()
+            } else {
+                manifest.needs.join(", ")
+            },
+        )?;
         line("lifecycle", manifest.lifecycle)?;
         line("loading", &micros(manifest.loading))?;
     }
@@ -128,14 +136,17 @@ fn write_portrait(out: &mut impl Write, portrait: &Portrait) -> io::Result<()> {
         line("imports", import)?;
     }
     let limits = Limits::default();
-    line("limits", &format!(
-        "{} MiB of memory, {} ms an event, {} ms a batch at least, {} deliveries an event, {} MiB of file",
-        limits.memory >> 20,
-        limits.event_deadline.as_millis(),
-        limits.batch_deadline_min.as_millis(),
-        limits.fan_out,
-        limits.file_size >> 20
-    ))
+    line(
+        "limits",
+        &format!(
+            "{} MiB of memory, {} ms an event, {} ms a batch at least, {} deliveries an event, {} MiB of file",
+            limits.memory >> 20,
+            limits.event_deadline.as_millis(),
+            limits.batch_deadline_min.as_millis(),
+            limits.fan_out,
+            limits.file_size >> 20
+        ),
+    )
 }
 
 fn portrait_json(portrait: &Portrait) -> serde_json::Value {

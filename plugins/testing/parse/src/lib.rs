@@ -2,7 +2,9 @@
 //!
 //! `make bench` measures it beside the same lines of native Rust. Never use it for anything else.
 
-use haulier_sdk::{Delivery, Event, Manifest, Needs, NoSettings, Plugin, Settings, Verdict, reject};
+use haulier_sdk::{
+    Delivery, Event, Manifest, Needs, NoSettings, Plugin, Settings, Verdict, reject,
+};
 use serde::Deserialize;
 
 struct Parse;
