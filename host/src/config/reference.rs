@@ -63,6 +63,7 @@ mod tests {
             "plugin_host",
             "plugins.NAME",
             "routes[]",
+            "routing",
             "admin",
             "log",
             "relay",

@@ -57,18 +57,21 @@ struct Pool {
     /// As many may work at once as the operator allows.
     seats: Semaphore,
     idle: Mutex<Vec<Instance>>,
+    most_idle: usize,
 }
 
 impl Plugin {
     /// A plugin that decides with this version, on these threads.
     pub(super) fn new(version: Version, workers: Arc<Workers>) -> Self {
         static ACTIVATIONS: AtomicU64 = AtomicU64::new(1);
-        let seats = Semaphore::new(version.template.limits.instances);
+        let instances = version.template.limits.instances;
+        let most_idle = instances.min(workers.threads());
+        let pool = Pool { seats: Semaphore::new(instances), idle: Mutex::default(), most_idle };
         Self {
             version: Arc::new(version),
             activation: ACTIVATIONS.fetch_add(1, Ordering::Relaxed),
             workers,
-            pool: Arc::new(Pool { seats, idle: Mutex::default() }),
+            pool: Arc::new(pool),
             lanes: Mutex::default(),
         }
     }
@@ -208,7 +211,11 @@ impl Caller for Guests<'_> {
             Lifecycle::Reused => result.is_ok() && !instance.is_worn_out(),
         };
         if reusable {
-            self.idle().push(instance);
+            // A search for culprits makes many instances; more than can work at once are of no use.
+            let mut idle = self.idle();
+            if idle.len() < self.pool.most_idle {
+                idle.push(instance);
+            }
         }
         Reply { result, used, fresh }
     }
