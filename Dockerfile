@@ -3,9 +3,11 @@
 #     docker build -t haulier .                        # the relay
 #     docker build -t haulier-orders --target orders . # the example application
 #
-# The relay runs as an unprivileged user, writes nothing to its file system, and expects its
-# settings at /etc/haulier/haulier.toml. Plugins are looked for in /etc/haulier/plugins unless the
-# settings name another folder; the example plugin is at /usr/share/haulier/plugins.
+# The relay runs as an unprivileged user and expects its settings at /etc/haulier/haulier.toml. Plugins
+# are looked for in /etc/haulier/plugins and routes in /etc/haulier/routes unless the settings name other
+# folders; the example plugin is at /usr/share/haulier/plugins. It writes to /var/lib/haulier only, where
+# it keeps compiled plugins and their earlier versions: with a read-only root file system mount
+# something there, or it goes without.
 #
 # BuildKit is needed, which is what `docker build` is by default.
 
@@ -48,9 +50,15 @@ COPY --from=host /out/orders /usr/local/bin/
 ENTRYPOINT ["orders"]
 
 FROM runtime AS haulier
+USER root
+RUN install -d -o 65532 -g 65532 -m 700 /var/lib/haulier
+USER 65532:65532
 COPY --from=guests /out/order_events.wasm /usr/share/haulier/plugins/
 COPY --from=host /out/haulier /usr/local/bin/
 ENV HAULIER_CONFIG=/etc/haulier/haulier.toml
+# In place of `state` of [plugin_host]. A folder below the one that is mounted, which the relay makes for
+# itself: code is run from it, so it must belong to its user and be writable by nobody else.
+ENV HAULIER__PLUGIN_HOST__STATE=/var/lib/haulier/state
 # Metrics and health. It listens on loopback only, until [admin] listen is "0.0.0.0:9464".
 EXPOSE 9464
 # Alive, not ready: while a broker is away the relay waits, and starting it anew would not help.
