@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 CARGO ?= cargo
 
-.PHONY: help demo tools build release plugins test test-unit lint fmt up down clean
+.PHONY: help demo tools build release plugins bench test test-unit lint fmt up down clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,13 +28,17 @@ release: tools ## Build target/release/haulier
 plugins: tools ## Build the guest components
 	cd plugins && $(CARGO) build --release
 
+bench: tools plugins ## Measure what plugins cost, beside native Rust in the same run
+	$(CARGO) bench --package haulier --bench plugins
+
 test: tools plugins ## Run every tier; services are started, and stopped afterwards
 	@tests/run
 
 test-unit: tools ## Run what needs no services
 	$(CARGO) test --workspace --lib --bins
 	$(CARGO) test --workspace --test tidy
-	cd plugins && $(CARGO) test -p order-events --lib --target $$(rustc -vV | sed -n 's/^host: //p')
+	cd plugins && $(CARGO) test --workspace --exclude misbehave --exclude other-version --exclude other-world \
+	  --exclude trespass --exclude bench-parse --exclude bench-route --lib --target $$(rustc -vV | sed -n 's/^host: //p')
 
 lint: tools ## Formatting and lints, warnings are errors
 	$(CARGO) fmt --all --check

@@ -20,7 +20,7 @@ use crate::plugin::{self, Changes, Keeping, PluginHost, Print, StartError, print
 use crate::relay::Rules;
 use crate::routing::Routes;
 use crate::telemetry::{PluginChange, PluginMetrics};
-use crate::transform::{InUse, Plugins};
+use crate::transform::{InUse, Plugins, Standing};
 use crate::words::chain;
 
 /// Pause between two looks.
@@ -102,6 +102,7 @@ impl Reloader {
             tracing::error!(trouble, "events wait");
         }
         tell(&metrics, &rules);
+        metrics.changed(PluginChange::Activated, rules.plugins.in_use().len());
         let (rules, _) = watch::channel(Arc::new(rules));
         Ok(Self {
             config: config.clone(),
@@ -241,9 +242,7 @@ impl Reloader {
             if old.routes != rules.routes {
                 lines.push("the routes have changed".to_owned());
             }
-            for gone in old.plugins.in_use().iter().filter(|one| is_gone(one, &*rules.plugins)) {
-                lines.push(format!("plugin {} is no longer {}", gone.stamp, gone.standing.name()));
-            }
+            lines.extend(old.plugins.in_use().iter().filter_map(|one| fate(one, &*rules.plugins)));
             !lines.is_empty() || old.troubles != rules.troubles || old.notes != rules.notes
         };
         if differs {
@@ -260,9 +259,19 @@ impl Reloader {
     }
 }
 
-/// Whether a version is not in use as it was.
-fn is_gone(one: &InUse, plugins: &dyn Plugins) -> bool {
-    plugins.in_use().iter().all(|now| (&now.stamp, now.standing) != (&one.stamp, one.standing))
+/// What has become of a version that is not in use as it was.
+fn fate(one: &InUse, plugins: &dyn Plugins) -> Option<String> {
+    let now = plugins.in_use();
+    let same = now.iter().filter(|now| now.stamp == one.stamp);
+    let standings: Vec<Standing> = same.map(|now| now.standing).collect();
+    match (one.standing, &standings[..]) {
+        (_, []) => Some(format!("plugin {} is no longer in use", one.stamp)),
+        (before, now) if now.contains(&before) => None,
+        (_, [Standing::Kept, ..]) => {
+            Some(format!("plugin {} goes on in place of the file's version", one.stamp))
+        }
+        (_, [now, ..]) => Some(format!("plugin {} is in use as {}", one.stamp, now.name())),
+    }
 }
 
 fn tell(metrics: &PluginMetrics, rules: &Rules) {

@@ -335,7 +335,7 @@ pub fn complete(
     }
     headers.extend(route.iter().flat_map(|route| route.headers.iter().cloned()));
     // Consumers tell repeats by the relay's own headers: nobody else may set them.
-    headers.retain(|header| !standard.iter().any(|ours| ours.name == header.name));
+    headers.retain(|header| !OWN_HEADERS.contains(&header.name.as_str()));
     headers.splice(0..0, standard);
     Ok(Record {
         topic,
@@ -366,6 +366,10 @@ fn key_at(event: &Event, pointer: &str) -> Result<Option<Bytes>, Failure> {
 
 /// The header that carries a trace on (W3C Trace Context).
 const TRACE: &str = "traceparent";
+
+/// The names that only the relay sets, whether a record carries them or not.
+const OWN_HEADERS: [&str; 5] =
+    ["X-Event-Type", "X-Aggregate-Type", "X-Outbox-Id", "X-Haulier-Plugin", "X-Haulier-Attempt"];
 
 /// The headers every record carries, ahead of the row's own. One more marks a record of an event that
 /// had failed before: others of its records may repeat, and its successors may have come first. Where a
@@ -487,7 +491,7 @@ mod tests {
 
     #[test]
     fn nobody_else_sets_the_headers_of_the_relay() {
-        let spoofed = || vec![Header::text("X-Outbox-Id", "999")];
+        let spoofed = || OWN_HEADERS.map(|name| Header::text(name, "999")).to_vec();
         let row = Event { topic: Some("t".into()), headers: spoofed(), ..event() };
         let route = Route { headers: spoofed(), ..route() };
         let record = complete(Delivery::default(), Some(&route), None, &row, &lane()).unwrap();
@@ -496,6 +500,7 @@ mod tests {
             ids.map(|header| header.value.as_deref()).collect::<Vec<_>>(),
             [Some(&b"7"[..])]
         );
+        assert!(record.headers.iter().all(|header| header.value.as_deref() != Some(&b"999"[..])));
     }
 
     #[test]

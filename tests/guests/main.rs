@@ -15,12 +15,13 @@ use haulier_tests::folder::Folder;
 const JOBS: [&str; 4] = ["routing", "redact", "fan-out", "cloudevents"];
 
 /// Whether these programs are on the machine; says so if not.
+#[expect(clippy::print_stderr, reason = "a skipped test has to say that it is")]
 fn has(language: &str, probes: &[&[&str]]) -> bool {
-    let works = |probe: &&[&str]| {
+    let works = |probe: &&[&str]| -> bool {
         let output = Command::new(probe[0]).args(&probe[1..]).output();
         output.is_ok_and(|output| output.status.success())
     };
-    let there = probes.iter().all(|probe| works(&probe));
+    let there = probes.iter().all(works);
     if !there {
         eprintln!("skipped: the toolchain of {language} is not on this machine");
     }
@@ -48,11 +49,12 @@ fn script(words: &[&str]) {
 
 /// Runs each job's samples on the guest of that language.
 fn does_its_jobs(file: impl Fn(&str) -> PathBuf) {
+    let config = Config { state: Some(compiled()), ..Config::default() };
     for job in JOBS {
         let samples = build::root().join("plugins/jobs").join(format!("{job}.jsonl"));
         let text = std::fs::read_to_string(samples).expect("samples");
         let samples = Sample::read(&text).expect("samples");
-        let bench = Workbench::open(&file(job), &Config::default()).expect("a plugin");
+        let bench = Workbench::open(&file(job), &config).expect("a plugin");
         for sample in &samples {
             let tried = bench.run(sample, None);
             assert!(tried.expected && tried.difference.is_none(), "{job}: {tried:?}");
@@ -68,6 +70,11 @@ fn does_its_jobs(file: impl Fn(&str) -> PathBuf) {
 fn sample_with_settings() -> Sample {
     let line = r#"{"event_type":"x","settings":{"no_such_setting":1}}"#;
     Sample::read(line).expect("a sample").remove(0)
+}
+
+/// Interpreters take long to compile: what is compiled once is kept for the next run.
+fn compiled() -> PathBuf {
+    build::target().join("guests-compiled")
 }
 
 fn built(suffix: &'static str) -> impl Fn(&str) -> PathBuf {
@@ -138,7 +145,12 @@ async fn a_new_plugin(language: &str) {
     assert!(text.contains(&format!("{name} 0.1.0")), "{text}");
     assert!(!text.contains("filesystem") && !text.contains("sockets"), "{text}");
 
-    let config = Config { folder: folder.path().join(&name), workers: 2, ..Config::default() };
+    let config = Config {
+        folder: folder.path().join(&name),
+        state: Some(compiled()),
+        workers: 2,
+        ..Config::default()
+    };
     let host = PluginHost::load(config).await.expect("the host starts");
     assert_eq!(host.troubles(), Vec::<String>::new());
     assert!(host.find(&name).is_ok());

@@ -124,9 +124,12 @@ async fn a_removed_plugin_keeps_its_events_waiting_until_it_is_forgotten() {
     let folder = Folder::new().with("m.wasm", version(1));
     let config = kept(&folder);
     let host = PluginHost::load(config.clone()).await.expect("the host starts");
+    let state = config.state.clone().expect("a state folder");
+    let all = Rollbacks::open(&state).expect("the state folder");
+    let error = all.forget("misbehave", folder.path()).expect_err("its file is there");
+    assert!(error.to_string().contains("m.wasm is in the plugins folder"), "{error}");
     fs::remove_file(folder.path().join("m.wasm")).expect("it goes");
     assert_eq!(look(&host, &config).await.removed, ["misbehave"]);
-    let state = config.state.clone().expect("a state folder");
     for host in [host, PluginHost::load(config.clone()).await.expect("the host starts")] {
         let reason = host.find("misbehave").err().expect("it is gone");
         assert!(reason.contains("haulier plugin forget misbehave"), "{reason}");
@@ -134,9 +137,8 @@ async fn a_removed_plugin_keeps_its_events_waiting_until_it_is_forgotten() {
         assert_eq!(host.troubles().len(), 1);
         assert_eq!(look(&host, &config).await, Changes::default());
     }
-    let all = Rollbacks::open(&state).expect("the state folder");
-    assert!(all.forget("nobody").is_err());
-    all.forget("misbehave").expect("it is known");
+    assert!(all.forget("nobody", folder.path()).is_err());
+    all.forget("misbehave", folder.path()).expect("it is known");
     let host = PluginHost::load(config).await.expect("the host starts");
     assert_eq!((host.wanting("test.x").len(), host.troubles().len()), (0, 0));
 }

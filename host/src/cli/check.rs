@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use super::{CheckArgs, Exit};
 use crate::app;
-use crate::config::{Config, LaneSettings, SinkKind};
+use crate::config::{Config, LaneSettings, RouteFiles, SinkKind, read_route_files};
 use crate::event::LaneName;
 use crate::sink::PublishMode;
 use crate::transform::InUse;
@@ -33,7 +33,8 @@ pub fn check_config(config: &Config, to: &mut impl Write) -> io::Result<()> {
             SinkKind::Stdout => writeln!(to, "sink {}: standard output", sink.name)?,
         }
     }
-    let routes = config.routes.iter().count();
+    let files = read_route_files(&config.routes_folder, &RouteFiles::default());
+    let routes = config.routes.iter().count() + files.routes().count();
     writeln!(to, "routes: {routes}")?;
     match config.admin.listen {
         Some(address) => writeln!(to, "admin port: {address}")?,

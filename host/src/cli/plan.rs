@@ -146,14 +146,14 @@ fn write_event(
     preview: &Preview,
 ) -> io::Result<()> {
     let by = plugin.map(|plugin| format!(" by {}", plain(plugin))).unwrap_or_default();
-    write!(out, "event {} {}{by}: ", event.id, plain(&event.event_type))?;
+    write!(out, "event {} {}{by}:", event.id, plain(&event.event_type))?;
     match preview {
-        Preview::Drop(reason) => writeln!(out, "dropped: {}", plain(reason)),
+        Preview::Drop(reason) => writeln!(out, " dropped: {}", plain(reason)),
         Preview::Fail(failure) => {
             let text = plain(&failure.message);
-            writeln!(out, "would fail, {}: {text}", failure.cause.code())
+            writeln!(out, " would fail, {}: {text}", failure.cause.code())
         }
-        Preview::Publish(records) if records.is_empty() => writeln!(out, "nothing to publish"),
+        Preview::Publish(records) if records.is_empty() => writeln!(out, " nothing to publish"),
         Preview::Publish(records) => {
             writeln!(out)?;
             for record in records {

@@ -84,15 +84,16 @@ fn write_plugin(
         }
     }
     let Some(candidate) = route.and_then(|route| route.candidate) else { return Ok(()) };
-    let version = of(&|standing| standing == Standing::Candidate)
-        .map_or_else(|| "which is not there".to_owned(), |one| one.stamp.to_string());
+    let Some(version) = of(&|standing| standing == Standing::Candidate) else {
+        return writeln!(out, "candidate: is not there; the version above decides alone");
+    };
     let what = match candidate {
         Candidate::Share(share) => {
             format!("decides {}.{:02} % of the keys", share / 100, share % 100)
         }
         Candidate::Shadow => "is compared and not published".to_owned(),
     };
-    writeln!(out, "candidate: {}; {what}", plain(&version))
+    writeln!(out, "candidate: {}; {what}", plain(&version.stamp.to_string()))
 }
 
 fn key(route: Option<&Route>) -> String {

@@ -96,7 +96,7 @@ impl Cache {
                 Some((found.modified().ok()?, found.len(), entry.path()))
             })
             .collect();
-        files.sort_unstable_by(|a, b| b.0.cmp(&a.0));
+        files.sort_unstable_by_key(|(used, ..)| std::cmp::Reverse(*used));
         let mut total = 0u64;
         for (_, bytes, path) in files {
             total = total.saturating_add(bytes);

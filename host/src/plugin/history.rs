@@ -3,7 +3,7 @@
 //! The command `haulier plugin rollback` uses [`Rollbacks`] on the state folder; a running relay sees the
 //! change there and acts on it. The file in the plugins folder stays as it is.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use super::config::Keeping;
 use super::host::open_versions;
@@ -40,6 +40,14 @@ pub enum RollBackError {
         /// What there is.
         known: String,
     },
+    /// Its file is still there.
+    #[error("plugin {name} is there: its file {file} is in the plugins folder; remove that first")]
+    There {
+        /// What was asked for.
+        name: String,
+        /// Where it is.
+        file: String,
+    },
     /// There is nothing to go back to.
     #[error(
         "there is no earlier good version of plugin {0:?} to go back to; put one into the plugins folder"
@@ -55,7 +63,7 @@ impl Rollbacks {
     ///
     /// # Errors
     /// When it cannot be used.
-    pub fn open(state: &PathBuf) -> Result<Self, RollBackError> {
+    pub fn open(state: &Path) -> Result<Self, RollBackError> {
         open_versions(state, Keeping::Record).map(Self).map_err(RollBackError::State)
     }
 
@@ -88,12 +96,17 @@ impl Rollbacks {
         Ok(self.0.forgive(plugin))
     }
 
-    /// Forgets a plugin whose file was removed for good: its event types wait no longer.
+    /// Forgets a plugin whose file was removed for good from the plugins folder: its event types wait no
+    /// longer.
     ///
     /// # Errors
-    /// When the plugin is not known.
-    pub fn forget(&self, plugin: &str) -> Result<(), RollBackError> {
+    /// When the plugin is not known, or its file is still there.
+    pub fn forget(&self, plugin: &str, plugins: &Path) -> Result<(), RollBackError> {
         self.known(plugin)?;
+        let file = self.0.of(plugin).file;
+        if plugins.join(&file).exists() {
+            return Err(RollBackError::There { name: plugin.to_owned(), file });
+        }
         self.0.forget(plugin);
         Ok(())
     }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
 
@@ -211,6 +211,6 @@ fn engine_error(error: wasmtime::Error) -> StartError {
 ///
 /// # Errors
 /// A text that says why it cannot be used.
-pub(super) fn open_versions(state: &PathBuf, keeping: Keeping) -> Result<Versions, String> {
+pub(super) fn open_versions(state: &Path, keeping: Keeping) -> Result<Versions, String> {
     Ok(Versions::new(Some(StateFolder::open(state, keeping)?)))
 }

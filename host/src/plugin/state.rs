@@ -15,6 +15,9 @@ use super::config::Keeping;
 /// Nobody but the owner.
 const PRIVATE: u32 = 0o700;
 
+/// The user who may do anything.
+const ROOT: u32 = 0;
+
 /// Write permission for the group and for others.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
@@ -39,7 +42,8 @@ impl StateFolder {
         let found = fs::metadata(path)
             .map_err(|error| format!("the state folder {place} cannot be read: {error}"))?;
         let owner = rustix::process::geteuid().as_raw();
-        if found.uid() != owner || found.mode() & WRITABLE_BY_OTHERS != 0 {
+        // Root may do anything anyway, and is who an operator often is.
+        if (owner != ROOT && found.uid() != owner) || found.mode() & WRITABLE_BY_OTHERS != 0 {
             return Err(format!(
                 "the state folder {place} must belong to the user that runs this (uid {owner}) and be \
                  writable by nobody else, since code is run from it: chmod 700, or name another with \

@@ -88,12 +88,15 @@ impl History {
     }
 }
 
+/// Each plugin's history, and its component files by hash.
+type Memory = BTreeMap<String, (History, BTreeMap<String, Vec<u8>>)>;
+
 /// All histories.
 #[derive(Debug)]
 pub(super) struct Versions {
     state: Option<StateFolder>,
     /// Used where there is no state folder.
-    memory: Mutex<BTreeMap<String, (History, BTreeMap<String, Vec<u8>>)>>,
+    memory: Mutex<Memory>,
 }
 
 impl Versions {
@@ -236,7 +239,7 @@ impl Versions {
         }
     }
 
-    fn memory(&self) -> MutexGuard<'_, BTreeMap<String, (History, BTreeMap<String, Vec<u8>>)>> {
+    fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,13 +1,13 @@
 //! One component file on the bench: what it is, and what it does with samples.
 //!
 //! The commands `haulier plugin test` and `haulier plugin inspect` use it. A file is checked as the relay
-//! would, in a host that has no folder and keeps nothing.
+//! would, in a host without a folder; no version is noted.
 
 use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::config::{Config, Keeping};
+use super::config::Config;
 use super::expect::to_json;
 use super::host::{Machinery, StartError};
 use super::inspect::{Names, names};
@@ -97,14 +97,13 @@ impl Workbench {
     /// # Errors
     /// When the file would be refused.
     pub fn open(file: &Path, config: &Config) -> Result<Self, Unusable> {
-        let config = Config { keeping: Keeping::Look, ..config.clone() };
-        let (machinery, _) = Machinery::start(&config)?;
+        let (machinery, _) = Machinery::start(config)?;
         let refused =
             |what: &dyn fmt::Display| Unusable::Refused(format!("{}: {what}", file.display()));
         let binary = Binary::read(file, config.limits.file_size).map_err(|why| refused(&why))?;
         let began = Instant::now();
         let name = file.display().to_string();
-        let loader = machinery.loader(&config);
+        let loader = machinery.loader(config);
         let version = machinery
             .workers
             .block_on(loader.load(&name, &binary))

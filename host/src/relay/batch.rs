@@ -165,7 +165,7 @@ async fn carry(lane: &LaneContext, batch: &Batch, fence: &Fence, company: &Compa
         return convicted(batch);
     }
     // Held until the records are acknowledged: no newer rules before the older ones are through.
-    let rules = lane.rules.enter().await;
+    let rules = lane.rules.enter(|| lane.circuits().rules_changed()).await;
     let started = Moment::now();
     let judged = {
         let _turn = lane.transforms.acquire().await;

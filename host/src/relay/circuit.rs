@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::failure::Failure;
+use crate::failure::{Cause, Failure};
 use crate::retry::{backoff, jittered};
 
 /// First time a destination rests after it failed.
@@ -92,6 +92,13 @@ impl Circuits {
     /// Notes a success: the circuit is closed. Returns whether it was open.
     pub(super) fn worked(&mut self, destination: &str) -> bool {
         !self.0.is_empty() && self.0.remove(destination).is_some()
+    }
+
+    /// There are other rules and plugins: what was wrong with the old ones says nothing any more.
+    pub(super) fn rules_changed(&mut self) {
+        self.0.retain(|_, circuit| {
+            !matches!(circuit.last.cause, Cause::PluginUnavailable | Cause::RouteMissing)
+        });
     }
 }
 

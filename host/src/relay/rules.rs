@@ -39,8 +39,9 @@ impl LaneRules {
         Self { latest, mine: Arc::new(RwLock::new(now)) }
     }
 
-    /// The rules for a batch that begins now; hold them until its records are acknowledged.
-    pub(super) async fn enter(&self) -> OwnedRwLockReadGuard<Arc<Rules>> {
+    /// The rules for a batch that begins now; hold them until its records are acknowledged. `news` is
+    /// called when the lane goes over to others.
+    pub(super) async fn enter(&self, news: impl Fn()) -> OwnedRwLockReadGuard<Arc<Rules>> {
         loop {
             let held = Arc::clone(&self.mine).read_owned().await;
             if Arc::ptr_eq(&held, &self.latest.borrow()) {
@@ -49,7 +50,11 @@ impl LaneRules {
             drop(held);
             // Waits for the batches under the old rules; those that come now wait for this.
             let mut held = self.mine.write().await;
-            *held = self.latest.borrow().clone();
+            let latest = self.latest.borrow().clone();
+            if !Arc::ptr_eq(&held, &latest) {
+                *held = latest;
+                news();
+            }
         }
     }
 
@@ -105,13 +110,13 @@ mod tests {
     async fn new_rules_wait_for_the_batches_under_old_ones() {
         let (send, latest) = watch::channel(rules(1));
         let lane = Arc::new(LaneRules::new(latest));
-        let (first, second) = (lane.enter().await, lane.enter().await);
+        let (first, second) = (lane.enter(|| {}).await, lane.enter(|| {}).await);
         assert_eq!((&*first.troubles[0], &*second.troubles[0]), ("1", "1"));
 
         send.send_replace(rules(2));
         let next = tokio::spawn({
             let lane = Arc::clone(&lane);
-            async move { lane.enter().await.troubles[0].clone() }
+            async move { lane.enter(|| {}).await.troubles[0].clone() }
         });
         drop(first);
         tokio::task::yield_now().await;

@@ -134,10 +134,10 @@ mod tests {
 
     #[test]
     fn differences_are_named_and_hold_no_data() {
-        let deliver = |list: Vec<Delivery>| Ok(Outcome::Deliver(list));
-        let fail = |cause| Err(Failure::new(cause, "SECRET"));
+        let deliver = |list: Vec<Delivery>| Ok::<_, Failure>(Outcome::Deliver(list));
+        let fail = |cause| Err::<Outcome, _>(Failure::new(cause, "SECRET"));
         let to = |topic: &str| Delivery { topic: Some(topic.into()), ..Delivery::default() };
-        let cases: [(Result<Outcome, Failure>, Result<Outcome, Failure>, Option<&str>); 7] = [
+        let cases = [
             (deliver(vec![to("a")]), deliver(vec![to("a")]), None),
             (
                 deliver(vec![to("a"), to("a")]),

@@ -55,11 +55,14 @@ impl Trials {
             *trial = Trial::Proven;
             return None;
         }
+        let mut last = String::new();
         for (event, verdict) in events.iter().zip(&mut done.verdicts) {
             let Err(failure) = verdict else { continue };
             if !is_fault(failure.cause) {
                 continue;
             }
+            let line = failure.message.lines().next().unwrap_or_default();
+            last = format!("{}: {line}", failure.cause.code());
             let tries = tries.entry(event.id).or_default();
             *tries += 1;
             keys.insert(event.ordering_key());
@@ -70,12 +73,10 @@ impl Trials {
         if tries.len() < BAD_EVENTS || keys.len() < BAD_KEYS {
             return None;
         }
-        let why = done.verdicts.iter().find_map(|verdict| verdict.as_ref().err());
         let why = format!(
-            "it failed on each of the first {} events of {} keys; last: {}",
+            "it failed on each of the first {} events of {} keys; last: {last}",
             tries.len(),
-            keys.len(),
-            why.map(|failure| failure.message.clone()).unwrap_or_default()
+            keys.len()
         );
         *trial = Trial::Bad;
         soften_all(done);

@@ -69,7 +69,8 @@ pub(super) fn rollback(config: &Config, args: &RollbackArgs) -> anyhow::Result<E
 /// When standard output is closed.
 pub(super) fn forget(config: &Config, args: &NameArgs) -> anyhow::Result<Exit> {
     let name = &args.name;
-    let forgotten = Rollbacks::open(state(config)?).and_then(|all| all.forget(name));
+    let forgotten = Rollbacks::open(state(config)?)
+        .and_then(|all| all.forget(name, &config.plugin_host.folder));
     if let Err(error) = forgotten {
         return Ok(refused(&error));
     }
