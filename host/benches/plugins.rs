@@ -109,6 +109,7 @@ async fn measure(plugin: &dyn Transform, events: &[Event]) -> anyhow::Result<f64
 
 #[derive(Deserialize)]
 struct Order<'a> {
+    #[serde(borrow)]
     customer: Customer<'a>,
     total_cents: u64,
 }
