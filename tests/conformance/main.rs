@@ -78,5 +78,6 @@ conformance! {
         standing::leases_are_listed_until_they_are_given_back,
         standing::row_claims_are_listed_by_batch,
         standing::halted_keys_are_told_with_their_events,
+        standing::pending_rows_can_be_looked_at_without_claiming_them,
     }
 }

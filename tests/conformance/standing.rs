@@ -217,3 +217,25 @@ pub(crate) async fn halted_keys_are_told_with_their_events<H: Harness>() {
     let stats = outbox.stats(&lane("default"), Ordering::Key).await.expect("stats");
     assert_eq!(stats.held_keys, 8);
 }
+
+pub(crate) async fn pending_rows_can_be_looked_at_without_claiming_them<H: Harness>() {
+    let harness = H::make(USUAL).await;
+    let outbox = harness.outbox();
+    let later = NewEvent { due_in: 3600.0, ..of_key("b") };
+    let ids = harness.insert(&[of_key("a"), later, of_lane("other", "c"), of_key("d")]).await;
+    let peeked = async |limit| -> Vec<i64> {
+        let events = outbox.peek(&lane("default"), limit).await.expect("looks");
+        events.iter().map(|event| event.id.0).collect()
+    };
+    assert_eq!(peeked(10).await, [ids[0], ids[1], ids[3]], "due or not, in the order of ids");
+    assert_eq!(peeked(2).await, ids[..2]);
+    let events = outbox.peek(&lane("default"), 1).await.expect("looks");
+    assert_eq!(events[0].payload.as_deref(), Some(&b"{}"[..]));
+    assert_eq!(events[0].aggregate_id.as_deref(), Some("a"));
+    // Nothing was claimed by that, and what is claimed can be looked at.
+    let store = harness.store();
+    store.open_lane(&lane("default"), Ordering::Key).await.expect("opens");
+    let claimed = claim(&*store, BY_KEY).await.expect("there is work");
+    assert_eq!(claimed.events.len(), 2);
+    assert_eq!(peeked(10).await.len(), 3);
+}

@@ -290,3 +290,51 @@ async fn a_canary_gets_its_share_of_keys_and_a_shadow_is_only_compared() {
     assert_eq!((of("same").await, failed + skipped), (0.0, KEYS as f64));
     assert!(failed > 0.0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_are_explained_and_planned_without_a_running_relay() {
+    let _turn = turn().await;
+    let scenario = Scenario::new().await;
+    let mut setup = scenario.setup("").guest("misbehave").guest("order_events");
+    setup.config += "[plugins.misbehave]\nsettings = { spin_ms = 0 }\n\
+                     [[routes]]\nevent_type = \"thing.*\"\nplugin = \"misbehave\"\ntopic = \"things\"\n\
+                     [[routes]]\nevent_type = \"raw.*\"\ntopic = \"raw.{aggregate_type}\"\nkey = \"/id\"\n";
+    setup.migrate();
+    let explained = |event_type: &str| setup.command(&["routes", "explain", event_type]);
+    let (code, text) = explained("thing.changed");
+    assert_eq!(code, Some(0), "{text}");
+    for part in ["routes[0]", "thing.*", "decides: plugin misbehave", "misbehave 1.0.0", "things"] {
+        assert!(text.contains(part), "{part} is not in: {text}");
+    }
+    let (_, text) = explained("raw.thing");
+    for part in ["routes[1]", "no plugin", "raw.{aggregate_type}", "the payload's /id"] {
+        assert!(text.contains(part), "{part} is not in: {text}");
+    }
+    let (_, text) = explained("order.paid");
+    assert!(text.contains("order-events, since its manifest wants the event type"), "{text}");
+    let (code, text) = explained("nobody.knows");
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("waits:") && text.contains("add a [[routes]] entry"), "{text}");
+
+    let insert = "INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload) VALUES \
+                  ('thing', 'k-1', 'thing.changed', '{\"a\":1}'), \
+                  ('thing', 'k-2', 'raw.thing', '{\"id\":42}'), \
+                  ('thing', 'k-3', 'raw.thing', '{\"no\":1}'), \
+                  ('thing', 'k-4', 'nobody.knows', '{}')";
+    scenario.database.run(insert).await;
+    let (code, text) = setup.command(&["plan", "--from-db", "--limit", "100"]);
+    assert_eq!(code, Some(0), "{text}");
+    for part in [
+        "to things key k-1 payload {\"a\":1}",
+        "to raw.thing key 42 payload",
+        "would fail, key_unreadable",
+        "would fail, route_missing",
+        "4 events: 2 would be published as 2 records, 0 dropped, 2 would fail",
+    ] {
+        assert!(text.contains(part), "{part} is not in: {text}");
+    }
+    let (_, text) = setup.command(&["plan", "--from-db", "--limit", "1", "--json"]);
+    assert!(text.starts_with("{\"source\":\"orders\"") && text.lines().count() == 1, "{text}");
+    let untouched = "SELECT count(*) FROM outbox WHERE status = 'PENDING' AND attempts = 0";
+    assert_eq!(scenario.database.number(untouched).await, 4);
+}
