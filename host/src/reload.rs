@@ -289,7 +289,10 @@ pub fn rules(
     let mut troubles = plugins.troubles();
     for name in routes.iter().filter_map(|route| route.plugin.as_deref()) {
         if let Err(reason) = plugins.find(name)
-            && !troubles.iter().any(|known| reason.contains(known.as_str()))
+            // A refused file is among the troubles already.
+            && !troubles.iter().any(|known| {
+                reason == *known || reason == format!("plugin {name:?} cannot be used: {known}")
+            })
         {
             troubles.push(reason);
         }
@@ -436,6 +439,62 @@ impl Settled {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::PluginStamp;
+    use crate::routing::{Pattern, Route};
+    use crate::transform::Transform;
+
+    /// Two plugins that want the same.
+    struct Two;
+
+    impl Plugins for Two {
+        fn find(&self, _: &str) -> Result<Arc<dyn Transform>, String> {
+            Err(String::new())
+        }
+        fn candidate(&self, _: &str) -> Option<Arc<dyn Transform>> {
+            None
+        }
+        fn wanting(&self, event_type: &str) -> Vec<String> {
+            let mut names = Vec::new();
+            for one in self.in_use() {
+                let wants = |wanted: &String| event_type.starts_with(wanted.trim_end_matches('*'));
+                if one.event_types.iter().any(wants) {
+                    names.push(one.stamp.name);
+                }
+            }
+            names
+        }
+        fn in_use(&self) -> Vec<InUse> {
+            let one = |name: &str, event_types: &[&str]| InUse {
+                stamp: PluginStamp { name: name.into(), version: "1".into(), hash: "h".into() },
+                standing: Standing::Current,
+                event_types: event_types.iter().map(|one| (*one).to_owned()).collect(),
+            };
+            vec![one("a", &["order.*"]), one("b", &["order.paid", "cart.*"])]
+        }
+        fn troubles(&self) -> Vec<String> {
+            Vec::new()
+        }
+        fn notes(&self) -> Vec<String> {
+            Vec::new()
+        }
+        fn condemn(&self, _: &PluginStamp, _: &str) {}
+    }
+
+    #[test]
+    fn plugins_that_want_the_same_are_reported_until_a_rule_settles_it() {
+        let [line] = &contested(&Routes::default(), &Two)[..] else {
+            panic!("one type is contested")
+        };
+        assert!(line.contains("a, b") && line.contains("'order.paid'"), "{line}");
+        let settled = |pattern: &str| {
+            let route = Route {
+                patterns: vec![Pattern::new(pattern)],
+                ..Route::blocking("here".into(), String::new())
+            };
+            contested(&Routes::new(vec![route]), &Two).is_empty()
+        };
+        assert!(settled("order.paid") && settled("order.*") && !settled("cart.*"));
+    }
 
     fn files(folder: &std::path::Path) -> Files {
         let found = prints(folder, "").expect("a folder");

@@ -143,6 +143,7 @@ async fn a_new_plugin(language: &str) {
     assert!(text.contains("3 events, 3 compared, 0 not as expected"), "{text}");
     let text = must(&["plugin", "inspect", &file]);
     assert!(text.contains(&format!("{name} 0.1.0")), "{text}");
+    assert!(text.contains("haulier:relay/plugin@0.1.0"), "{text}");
     assert!(!text.contains("filesystem") && !text.contains("sockets"), "{text}");
 
     let config = Config {

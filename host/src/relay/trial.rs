@@ -8,7 +8,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::event::{Event, EventId, OrderingKey};
+use bytes::Bytes;
+
+use crate::event::{Event, EventId};
 use crate::failure::{Cause, Failure};
 use crate::transform::Transformed;
 
@@ -19,6 +21,9 @@ const BAD_KEYS: usize = 2;
 /// So often an event may fail on an unproven version without using up an attempt.
 const FREE_TRIES: u32 = 3;
 
+/// Events of one version that are remembered; all of one key, or it would be bad long since.
+const MOST_EVENTS: usize = 10_000;
+
 /// Versions that are not proven; what no longer decides is forgotten when there are more.
 const MOST_TRIALS: usize = 100;
 
@@ -26,9 +31,16 @@ const MOST_TRIALS: usize = 100;
 #[derive(Debug, Default)]
 pub(super) struct Trials(HashMap<u64, Trial>);
 
+/// Whose events they are; an event without a key is nobody else's.
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum Key {
+    Ordering(Bytes),
+    Alone(EventId),
+}
+
 #[derive(Debug)]
 enum Trial {
-    Running { tries: HashMap<EventId, u32>, keys: HashSet<OrderingKey> },
+    Running { tries: HashMap<EventId, u32>, keys: HashSet<Key> },
     Proven,
     Bad,
 }
@@ -63,9 +75,12 @@ impl Trials {
             }
             let line = failure.message.lines().next().unwrap_or_default();
             last = format!("{}: {line}", failure.cause.code());
+            if tries.len() >= MOST_EVENTS && !tries.contains_key(&event.id) {
+                continue;
+            }
             let tries = tries.entry(event.id).or_default();
             *tries += 1;
-            keys.insert(event.ordering_key());
+            keys.insert(event.ordering_key().0.map_or(Key::Alone(event.id), Key::Ordering));
             if *tries <= FREE_TRIES {
                 soften(failure);
             }
@@ -197,6 +212,16 @@ mod tests {
         );
         let after = batch(&mut trials, 0..40, 5, Cause::PluginTrap);
         assert_eq!(after, (false, Cause::PluginTrap), "it has worked before");
+    }
+
+    #[test]
+    fn events_without_a_key_are_each_a_key() {
+        let mut trials = Trials::default();
+        let events: Vec<Event> =
+            (0..20).map(|id| Event { aggregate_id: None, ..event(id, 1) }).collect();
+        let refs: Vec<&Event> = events.iter().collect();
+        let mut done = done(1, events.iter().map(|_| fail(Cause::PluginTrap)).collect());
+        assert!(trials.judge(&refs, &mut done).is_some());
     }
 
     #[test]

@@ -126,6 +126,7 @@ fn write_portrait(out: &mut impl Write, portrait: &Portrait) -> io::Result<()> {
         line("lifecycle", manifest.lifecycle)?;
         line("loading", &micros(manifest.loading))?;
     }
+    line("world", &world(portrait))?;
     line("size", &format!("{} bytes", number(portrait.size as u64)))?;
     line("sha256", &portrait.hash)?;
     line("samples", &portrait.samples.to_string())?;
@@ -149,6 +150,16 @@ fn write_portrait(out: &mut impl Write, portrait: &Portrait) -> io::Result<()> {
     )
 }
 
+/// The world a component is built for, as its exports tell.
+fn world(portrait: &Portrait) -> String {
+    let version =
+        portrait.exports.iter().find_map(|it| it.strip_prefix("haulier:relay/transformer"));
+    match version {
+        Some(version) => format!("haulier:relay/plugin{version}"),
+        None => "not one of Haulier's".to_owned(),
+    }
+}
+
 fn portrait_json(portrait: &Portrait) -> serde_json::Value {
     let manifest = portrait.manifest.as_ref().map(|manifest| {
         json!({
@@ -162,6 +173,7 @@ fn portrait_json(portrait: &Portrait) -> serde_json::Value {
     });
     json!({
         "hash": portrait.hash,
+        "world": world(portrait),
         "size": portrait.size,
         "imports": portrait.imports,
         "exports": portrait.exports,
