@@ -3,6 +3,7 @@
 //! Called by the command line. The only place where adapters are chosen; it decides nothing about
 //! events. Signals reach it as futures.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -139,7 +140,7 @@ pub fn sink(
 /// When the plugin host does not start; a bad file is among the troubles.
 pub async fn rules(config: &Config) -> Result<Rules, AppError> {
     let host = PluginHost::load(reload::plugin_config(config, Keeping::Look)).await?;
-    let files = read_route_files(&config.routes_folder, &RouteFiles::default());
+    let files = read_route_files(&config.routes_folder, &RouteFiles::default(), &BTreeSet::new());
     Ok(reload::rules(config, &files, host.plugins(), None))
 }
 

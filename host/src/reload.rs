@@ -93,13 +93,17 @@ impl Reloader {
         // Before they are read: what changes meanwhile is read again.
         let applied = Files::look(config).await;
         let host = PluginHost::load(plugin_config(config, Keeping::Record)).await?;
-        let route_files = read_route_files(&config.routes_folder, &RouteFiles::default());
+        let route_files =
+            read_route_files(&config.routes_folder, &RouteFiles::default(), &BTreeSet::new());
         for warning in &route_files.warnings {
             tracing::warn!(warning, "route file");
         }
         let rules = rules(config, &route_files, host.plugins(), None);
         for trouble in &rules.troubles {
             tracing::error!(trouble, "events wait");
+        }
+        for note in &rules.notes {
+            tracing::error!(note, "refused; something earlier goes on");
         }
         tell(&metrics, &rules);
         metrics.changed(PluginChange::Activated, rules.plugins.in_use().len());
@@ -137,32 +141,40 @@ impl Reloader {
                     let now = Files::look(&self.config).await;
                     let settled = now.settled_since(&last);
                     if settled.differs_from(&self.applied) {
-                        self.reload(settled.unsettled()).await;
+                        self.reload(&settled).await;
                         settled.apply_to(&mut self.applied);
                     }
                     pause = if now == self.applied { LOOK_INTERVAL } else { SETTLE_TIME };
                     last = now;
                 }
                 Some(answer) = self.requests.1.recv() => {
-                    let now = Files::look(&self.config).await;
-                    let reloaded = self.reload(BTreeSet::new()).await;
-                    (self.applied, last) = (now.clone(), now);
+                    // Whoever asks has perhaps just begun to copy.
+                    let before = Files::look(&self.config).await;
+                    tokio::time::sleep(SETTLE_TIME).await;
+                    last = Files::look(&self.config).await;
+                    let settled = last.settled_since(&before);
+                    let reloaded = self.reload(&settled).await;
+                    settled.apply_to(&mut self.applied);
                     // Whoever asked may be gone.
                     let _ = answer.send(reloaded);
                 }
                 () = self.host.complained() => {
-                    self.reload(BTreeSet::new()).await;
+                    let now = Files::look(&self.config).await;
+                    self.reload(&now.settled_since(&last)).await;
                 }
             }
         }
     }
 
     /// Reads everything again and publishes what has changed.
-    async fn reload(&mut self, unsettled: BTreeSet<String>) -> Reloaded {
+    /// Files that do not stand still count as they were.
+    async fn reload(&mut self, files: &Settled) -> Reloaded {
         let mut refused = Vec::new();
-        self.reread_settings(&mut refused);
+        if files.moving(Kind::Settings).is_empty() {
+            self.reread_settings(&mut refused);
+        }
         let config = plugin_config(&self.config, Keeping::Record);
-        let changes = match self.host.refresh(config, unsettled).await {
+        let changes = match self.host.refresh(config, files.moving(Kind::Plugin)).await {
             Ok(changes) => changes,
             Err(error) => {
                 let error = chain(&error);
@@ -172,7 +184,8 @@ impl Reloader {
             }
         };
         let before = std::mem::take(&mut self.route_files);
-        self.route_files = read_route_files(&self.config.routes_folder, &before);
+        let moving = files.moving(Kind::Route);
+        self.route_files = read_route_files(&self.config.routes_folder, &before, &moving);
         let lines = |files: &RouteFiles| [&files.troubles[..], &files.notes[..]].concat();
         let (known, found) = (lines(&before), lines(&self.route_files));
         refused.extend(found.into_iter().filter(|line| !known.contains(line)));
@@ -372,7 +385,7 @@ impl Files {
     /// it is read.
     async fn look(config: &Config) -> Self {
         let host = &config.plugin_host;
-        let histories = host.state.as_deref().map(plugin::histories);
+        let histories = host.state.as_deref().map(|state| plugin::histories(state, &host.folder));
         let folders = [
             (Kind::Route, Some(config.routes_folder.clone()), ROUTE_FILE),
             (Kind::Plugin, Some(host.folder.clone()), COMPONENT),
@@ -419,9 +432,9 @@ impl Settled {
         gone || self.settled.iter().any(|key| self.now.0.get(key) != applied.0.get(key))
     }
 
-    /// Component files that are being written.
-    fn unsettled(&self) -> BTreeSet<String> {
-        let moving = self.moving.iter().filter(|(kind, _)| *kind == Kind::Plugin);
+    /// The files of that kind that are being written or replaced.
+    fn moving(&self, wanted: Kind) -> BTreeSet<String> {
+        let moving = self.moving.iter().filter(|(kind, _)| *kind == wanted);
         moving.map(|(_, name)| name.clone()).collect()
     }
 
@@ -524,10 +537,10 @@ mod tests {
         let fourth = files(&folder);
         let look = fourth.settled_since(&third);
         assert!(look.differs_from(&applied), "c stands still");
-        assert_eq!(look.unsettled(), BTreeSet::from(["b".to_owned()]));
+        assert_eq!(look.moving(Kind::Plugin), BTreeSet::from(["b".to_owned()]));
         look.apply_to(&mut applied);
         let look = files(&folder).settled_since(&fourth);
-        assert!(look.differs_from(&applied) && look.unsettled().is_empty());
+        assert!(look.differs_from(&applied) && look.moving(Kind::Plugin).is_empty());
         look.apply_to(&mut applied);
 
         std::fs::remove_file(folder.join("a")).expect("removed");

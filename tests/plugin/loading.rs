@@ -90,6 +90,17 @@ async fn settings_are_tried_at_once() {
 }
 
 #[tokio::test]
+async fn settings_are_not_told_to_everyone() {
+    let folder = Folder::new().with("m.wasm", component("misbehave"));
+    let settings = json!({ "spin_ms": "hunter2-\"SECRET\"" });
+    let config = PluginConfig { settings, ..PluginConfig::default() };
+    let host = folder.load_with("misbehave", config).await;
+    let trouble = &host.troubles()[0];
+    assert!(trouble.contains("refuses its settings: invalid type"), "{trouble}");
+    assert!(!trouble.contains("hunter2") && !trouble.contains("SECRET"), "{trouble}");
+}
+
+#[tokio::test]
 async fn files_have_a_size_limit() {
     let folder = Folder::new().with("m.wasm", component("misbehave"));
     let mut config = PluginConfig::default();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use haulier::failure::PluginStamp;
-use haulier::plugin::{Changes, Config, PluginHost, Rollbacks, Sample};
+use haulier::plugin::{Changes, Config, Keeping, PluginHost, Rollbacks, Sample};
 use haulier::transform::{InUse, Plugins, Standing};
 
 use crate::guests::{Folder, batch, component, misbehave, run};
@@ -125,8 +125,8 @@ async fn a_removed_plugin_keeps_its_events_waiting_until_it_is_forgotten() {
     let config = kept(&folder);
     let host = PluginHost::load(config.clone()).await.expect("the host starts");
     let state = config.state.clone().expect("a state folder");
-    let all = Rollbacks::open(&state).expect("the state folder");
-    let error = all.forget("misbehave", folder.path()).expect_err("its file is there");
+    let all = Rollbacks::open(&state, folder.path(), Keeping::Record).expect("the state folder");
+    let error = all.forget("misbehave").expect_err("its file is there");
     assert!(error.to_string().contains("m.wasm is in the plugins folder"), "{error}");
     fs::remove_file(folder.path().join("m.wasm")).expect("it goes");
     assert_eq!(look(&host, &config).await.removed, ["misbehave"]);
@@ -137,8 +137,8 @@ async fn a_removed_plugin_keeps_its_events_waiting_until_it_is_forgotten() {
         assert_eq!(host.troubles().len(), 1);
         assert_eq!(look(&host, &config).await, Changes::default());
     }
-    assert!(all.forget("nobody", folder.path()).is_err());
-    all.forget("misbehave", folder.path()).expect("it is known");
+    assert!(all.forget("nobody").is_err());
+    all.forget("misbehave").expect("it is known");
     let host = PluginHost::load(config).await.expect("the host starts");
     assert_eq!((host.wanting("test.x").len(), host.troubles().len()), (0, 0));
 }
@@ -156,7 +156,8 @@ async fn going_back_and_forth_by_hand() {
     look(&host, &config).await;
     let third = hash(&host);
 
-    let all = Rollbacks::open(&config.state.clone().expect("a state folder")).expect("it opens");
+    let state = config.state.clone().expect("a state folder");
+    let all = Rollbacks::open(&state, folder.path(), Keeping::Record).expect("it opens");
     let (from, to) = all.roll_back("misbehave").expect("there is one to go back to");
     assert_eq!((&from.hash, &to.hash), (&third, &second));
     let changes = look(&host, &config).await;

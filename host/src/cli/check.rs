@@ -2,6 +2,7 @@
 //!
 //! Changes nothing anywhere.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use super::{CheckArgs, Exit};
@@ -33,7 +34,7 @@ pub fn check_config(config: &Config, to: &mut impl Write) -> io::Result<()> {
             SinkKind::Stdout => writeln!(to, "sink {}: standard output", sink.name)?,
         }
     }
-    let files = read_route_files(&config.routes_folder, &RouteFiles::default());
+    let files = read_route_files(&config.routes_folder, &RouteFiles::default(), &BTreeSet::new());
     let routes = config.routes.iter().count() + files.routes().count();
     writeln!(to, "routes: {routes}")?;
     match config.admin.listen {

@@ -67,6 +67,8 @@ struct Bad {
 /// What is remembered from look to look.
 pub(super) struct Assembly {
     versions: Versions,
+    /// What people should know about them.
+    note: Option<String>,
     seen: BTreeMap<String, Seen>,
     /// The plugins in use, each with the file it came from.
     current: BTreeMap<String, (String, Arc<Plugin>, Standing)>,
@@ -79,9 +81,14 @@ pub(super) struct Assembly {
 
 impl Assembly {
     /// Nothing loaded yet.
-    pub(super) fn new(versions: Versions, complaints: Arc<Complaints>) -> Self {
+    pub(super) fn new(
+        versions: Versions,
+        note: Option<String>,
+        complaints: Arc<Complaints>,
+    ) -> Self {
         Self {
             versions,
+            note,
             seen: BTreeMap::new(),
             current: BTreeMap::new(),
             candidates: BTreeMap::new(),
@@ -116,6 +123,7 @@ impl Assembly {
             changes: Changes::default(),
             registry: Registry {
                 folder: config.folder.clone(),
+                note: self.note.clone(),
                 complaints: Arc::clone(&self.complaints),
                 ..Registry::default()
             },
@@ -153,7 +161,7 @@ impl Assembly {
         files: BTreeMap<String, Print>,
         unsettled: &BTreeSet<String>,
     ) {
-        self.seen.retain(|file, _| files.contains_key(file));
+        self.seen.retain(|file, _| files.contains_key(file) || unsettled.contains(file));
         for (file, print) in files {
             if unsettled.contains(&file) {
                 continue;
@@ -192,7 +200,11 @@ impl Assembly {
             let why = if let Some((first, ..)) = chosen.get(name) {
                 Refused::NameTaken { name: name.clone(), first: first.clone() }
             } else if let Some(mark) = history.mark(&plugin.stamp().hash) {
-                Refused::Marked { version: mark.version.clone(), why: mark.why.clone() }
+                Refused::Marked {
+                    plugin: name.clone(),
+                    version: mark.version.clone(),
+                    why: mark.why.clone(),
+                }
             } else {
                 chosen.insert(name.clone(), (file.clone(), plugin.clone(), Standing::Current));
                 continue;
@@ -256,12 +268,18 @@ impl Assembly {
         before: &BTreeMap<String, (String, Arc<Plugin>, Standing)>,
     ) -> Option<Arc<Plugin>> {
         let history = self.versions.of(name);
-        if let Some((_, plugin, _)) = before.get(name)
-            && history.mark(&plugin.stamp().hash).is_none()
-        {
-            return Some(plugin.clone());
+        let in_use = before.get(name).map(|(_, plugin, _)| plugin);
+        let in_use = in_use.filter(|plugin| history.mark(&plugin.stamp().hash).is_none());
+        if let Some(plugin) = in_use {
+            let told = round.loader.config.plugins.get(name).cloned().unwrap_or_default();
+            if plugin.is_told(&told) {
+                return Some(plugin.clone());
+            }
         }
-        history.good_besides("").find_map(|kept| {
+        let again = history.good_besides("").find_map(|kept| {
+            if in_use.is_some_and(|plugin| plugin.stamp().hash != kept.hash) {
+                return None;
+            }
             let bytes = self.versions.bytes(name, &kept.hash)?;
             let binary = Binary::new(bytes);
             if binary.hash != kept.hash {
@@ -281,7 +299,9 @@ impl Assembly {
                     None
                 }
             }
-        })
+        });
+        // One that refuses new settings goes on with those it has.
+        again.or_else(|| in_use.cloned())
     }
 
     fn took_up(&mut self, round: &mut Round<'_>, file: &str, plugin: &Plugin, standing: Standing) {
@@ -294,12 +314,24 @@ impl Assembly {
             standing = standing.name(),
             "plugin version in use"
         );
+        plugin.activate();
         if standing == Standing::Current
-            && let Some(bytes) = self.seen.get_mut(file).and_then(|seen| seen.bytes.take())
+            && let Some(bytes) = self.bytes(round, file, &stamp.hash)
         {
             self.versions.took_up(file, stamp, plugin.manifest(), &bytes);
         }
         round.changes.activated.push((stamp.clone(), standing));
+    }
+
+    /// The bytes of a version that came from that file.
+    fn bytes(&mut self, round: &Round<'_>, file: &str, hash: &str) -> Option<Vec<u8>> {
+        let read = self.seen.get_mut(file).and_then(|seen| seen.bytes.take());
+        read.or_else(|| {
+            let config = round.loader.config;
+            let limit = config.widest_limits().file_size;
+            let binary = Binary::read(&config.folder.join(file), limit).ok()?;
+            (binary.hash == hash).then_some(binary.bytes)
+        })
     }
 
     fn choose_candidates(&mut self, round: &mut Round<'_>) {
@@ -314,7 +346,11 @@ impl Assembly {
                     let why = if let Some((first, _)) = chosen.get(name) {
                         Refused::NameTaken { name: name.clone(), first: first.clone() }
                     } else if let Some(mark) = mark {
-                        Refused::Marked { version: mark.version, why: mark.why }
+                        Refused::Marked {
+                            plugin: name.clone(),
+                            version: mark.version,
+                            why: mark.why,
+                        }
                     } else {
                         chosen.insert(name.clone(), (file.clone(), plugin.clone()));
                         continue;

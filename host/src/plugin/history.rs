@@ -3,7 +3,7 @@
 //! The command `haulier plugin rollback` uses [`Rollbacks`] on the state folder; a running relay sees the
 //! change there and acts on it. The file in the plugins folder stays as it is.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::config::Keeping;
 use super::host::open_versions;
@@ -48,6 +48,17 @@ pub enum RollBackError {
         /// Where it is.
         file: String,
     },
+    /// Its file is not there.
+    #[error(
+        "plugin {name} is gone: its file {file} is not in the plugins folder; put the version there that is \
+         to be used"
+    )]
+    Gone {
+        /// What was asked for.
+        name: String,
+        /// Where it was.
+        file: String,
+    },
     /// There is nothing to go back to.
     #[error(
         "there is no earlier good version of plugin {0:?} to go back to; put one into the plugins folder"
@@ -56,15 +67,20 @@ pub enum RollBackError {
 }
 
 /// The versions in a state folder.
-pub struct Rollbacks(Versions);
+pub struct Rollbacks {
+    versions: Versions,
+    /// The plugins folder.
+    folder: PathBuf,
+}
 
 impl Rollbacks {
-    /// Opens the state folder.
+    /// Opens the state folder of a plugins folder.
     ///
     /// # Errors
     /// When it cannot be used.
-    pub fn open(state: &Path) -> Result<Self, RollBackError> {
-        open_versions(state, Keeping::Record).map(Self).map_err(RollBackError::State)
+    pub fn open(state: &Path, plugins: &Path, keeping: Keeping) -> Result<Self, RollBackError> {
+        let versions = open_versions(state, plugins, keeping).map_err(RollBackError::State)?;
+        Ok(Self { versions, folder: plugins.to_owned() })
     }
 
     /// Marks the version in use as one to go back from. Returns it and the one to go back to.
@@ -73,7 +89,11 @@ impl Rollbacks {
     /// When the plugin is not known, or has no other good version.
     pub fn roll_back(&self, plugin: &str) -> Result<(KeptVersion, KeptVersion), RollBackError> {
         self.known(plugin)?;
-        let history = self.0.of(plugin);
+        let history = self.versions.of(plugin);
+        if !self.folder.join(&history.file).exists() {
+            let (name, file) = (plugin.to_owned(), history.file);
+            return Err(RollBackError::Gone { name, file });
+        }
         let mut good = history.good_besides("");
         let nothing = || RollBackError::Nothing(plugin.to_owned());
         let (now, earlier) =
@@ -83,7 +103,7 @@ impl Rollbacks {
             version: now.version.clone(),
             hash: now.hash.clone(),
         };
-        self.0.condemn(&stamp, BY_HAND);
+        self.versions.condemn(&stamp, BY_HAND);
         Ok((described(now, Some(BY_HAND)), described(earlier, None)))
     }
 
@@ -93,7 +113,7 @@ impl Rollbacks {
     /// When the plugin is not known.
     pub fn undo(&self, plugin: &str) -> Result<usize, RollBackError> {
         self.known(plugin)?;
-        Ok(self.0.forgive(plugin))
+        Ok(self.versions.forgive(plugin))
     }
 
     /// Forgets a plugin whose file was removed for good from the plugins folder: its event types wait no
@@ -101,13 +121,13 @@ impl Rollbacks {
     ///
     /// # Errors
     /// When the plugin is not known, or its file is still there.
-    pub fn forget(&self, plugin: &str, plugins: &Path) -> Result<(), RollBackError> {
+    pub fn forget(&self, plugin: &str) -> Result<(), RollBackError> {
         self.known(plugin)?;
-        let file = self.0.of(plugin).file;
-        if plugins.join(&file).exists() {
+        let file = self.versions.of(plugin).file;
+        if self.folder.join(&file).exists() {
             return Err(RollBackError::There { name: plugin.to_owned(), file });
         }
-        self.0.forget(plugin);
+        self.versions.forget(plugin);
         Ok(())
     }
 
@@ -117,14 +137,14 @@ impl Rollbacks {
     /// When the plugin is not known.
     pub fn versions(&self, plugin: &str) -> Result<Vec<KeptVersion>, RollBackError> {
         self.known(plugin)?;
-        let history = self.0.of(plugin);
+        let history = self.versions.of(plugin);
         let marked = |kept: &Kept| history.mark(&kept.hash).map(|mark| mark.why.clone());
         let all = history.versions.iter().rev();
         Ok(all.map(|kept| described(kept.clone(), marked(kept).as_deref())).collect())
     }
 
     fn known(&self, plugin: &str) -> Result<(), RollBackError> {
-        let known = self.0.plugins();
+        let known = self.versions.plugins();
         if known.iter().any(|name| name == plugin) {
             return Ok(());
         }

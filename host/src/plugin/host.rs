@@ -52,27 +52,42 @@ pub(super) struct Machinery {
     ticker: Arc<Ticker>,
 }
 
+/// The state folder, or why there is none.
+pub(super) struct Opened {
+    state: Option<StateFolder>,
+    /// What people should know who look at versions.
+    note: Option<String>,
+}
+
 impl Machinery {
     /// Starts it. A state folder that cannot be used is reported, and done without.
-    pub(super) fn start(config: &Config) -> Result<(Self, Option<StateFolder>), StartError> {
+    pub(super) fn start(config: &Config) -> Result<(Self, Opened), StartError> {
         let engine = engine().map_err(engine_error)?;
         let ticker = Arc::new(Ticker::start(&engine).map_err(StartError::Threads)?);
         let workers = Workers::start(config.workers.max(1)).map_err(StartError::Threads)?;
         let linker = linker(&engine).map_err(engine_error)?;
-        let state = config.state.as_ref().and_then(|path| {
-            let opened = StateFolder::open(path, config.keeping);
-            opened
-                .inspect_err(|reason| match config.keeping {
-                    Keeping::Record => tracing::warn!(
-                        reason,
-                        "compiled plugins are not cached, and their versions are forgotten at the end"
-                    ),
-                    Keeping::Look => tracing::debug!(reason, "no state folder"),
-                })
-                .ok()
-        });
-        let cache = state.clone().map(|state| Cache::new(state, &engine));
-        Ok((Self { linker, cache, workers, engine, ticker }, state))
+        let opened = config.state.as_ref().map(|path| StateFolder::open(path, config.keeping));
+        let (state, note) = match opened {
+            None => (None, None),
+            Some(Ok(state)) => (Some(state), None),
+            Some(Err(reason)) if config.keeping == Keeping::Record => {
+                tracing::warn!(
+                    reason,
+                    "compiled plugins are not cached, and their versions are forgotten at the end"
+                );
+                (None, None)
+            }
+            // A relay that has not run yet has left none.
+            Some(Err(_)) if !config.state.as_ref().is_some_and(|path| path.exists()) => {
+                (None, None)
+            }
+            Some(Err(reason)) => {
+                (None, Some(format!("{reason}; versions that were rolled back are not known")))
+            }
+        };
+        let ours = state.clone().filter(StateFolder::is_ours);
+        let cache = ours.map(|state| Cache::new(state, &engine));
+        Ok((Self { linker, cache, workers, engine, ticker }, Opened { state, note }))
     }
 
     /// Loads components under that configuration.
@@ -109,8 +124,9 @@ impl PluginHost {
         let complaints = Arc::<Complaints>::default();
         let theirs = Arc::clone(&complaints);
         let (inner, registry) = on_loader(move || {
-            let (machinery, state) = Machinery::start(&config)?;
-            let mut assembly = Assembly::new(Versions::new(state), theirs);
+            let (machinery, opened) = Machinery::start(&config)?;
+            let versions = Versions::new(opened.state, &config.folder);
+            let mut assembly = Assembly::new(versions, opened.note, theirs);
             let (registry, _) = assembly.look(&machinery, &config, &BTreeSet::new());
             let inner = Inner { assembly: Mutex::new(assembly), machinery };
             Ok::<_, StartError>((Arc::new(inner), Arc::new(registry)))
@@ -132,7 +148,7 @@ impl PluginHost {
     ) -> Result<Changes, StartError> {
         let inner = Arc::clone(&self.inner);
         let (registry, changes) = on_loader(move || {
-            // A look that died has changed nothing that the next one relies on.
+            // A look that died may have forgotten what was in use; the next one loads it again.
             let mut assembly = inner.assembly.lock().unwrap_or_else(PoisonError::into_inner);
             assembly.look(&inner.machinery, &config, &unsettled)
         })
@@ -211,6 +227,10 @@ fn engine_error(error: wasmtime::Error) -> StartError {
 ///
 /// # Errors
 /// A text that says why it cannot be used.
-pub(super) fn open_versions(state: &Path, keeping: Keeping) -> Result<Versions, String> {
-    Ok(Versions::new(Some(StateFolder::open(state, keeping)?)))
+pub(super) fn open_versions(
+    state: &Path,
+    plugins: &Path,
+    keeping: Keeping,
+) -> Result<Versions, String> {
+    Ok(Versions::new(Some(StateFolder::open(state, keeping)?), plugins))
 }

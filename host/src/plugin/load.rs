@@ -42,7 +42,9 @@ const MAX_DETAIL: usize = 600;
 pub(super) enum Refused {
     #[error("cannot be read: {0}")]
     Unreadable(#[source] io::Error),
-    #[error("has {size} bytes, at most {limit} are allowed; strip it, or raise limits.file_size")]
+    #[error(
+        "has {size} bytes, at most {limit} are allowed; strip it, or raise file_size in its [plugins.NAME]"
+    )]
     TooLarge { size: u64, limit: u64 },
     #[error(transparent)]
     Unfit(#[from] Unfit),
@@ -59,7 +61,8 @@ pub(super) enum Refused {
     #[error("fails when it is given its settings: {0}")]
     Configure(String),
     #[error(
-        "calls itself {name:?} as {first} does, which is used; remove one of the two, or rename it"
+        "calls itself {name:?} as {first} does, which is used; put a new version in the place of that file, or \
+         name it NAME.candidate.wasm to try it"
     )]
     NameTaken { name: String, first: String },
     #[error("ships samples that cannot be read: {0}")]
@@ -67,11 +70,52 @@ pub(super) enum Refused {
     #[error("does not pass its own samples: {0}")]
     SelfTest(String),
     #[error(
-        "is the version {version} that was rolled back: {why}; put another version in its place"
+        "is the version {version} that was rolled back: {why}; put another version in its place, or use it all \
+         the same with `haulier plugin rollback --undo {plugin}`"
     )]
-    Marked { version: String, why: String },
+    Marked { plugin: String, version: String, why: String },
     #[error("made the host panic, which is a bug in the host; please report it with the file")]
     HostPanic,
+}
+
+/// Shorter values are too common to be taken out of a text, and too short to be secret.
+const LEAST_SECRET: usize = 4;
+
+impl Refused {
+    /// The same without the values of these settings.
+    fn without(self, settings: &str) -> Self {
+        let clean = |text: String| {
+            let settings = serde_json::from_str(settings).unwrap_or_default();
+            let mut values = Vec::new();
+            collect_values(&settings, &mut values);
+            // Longer ones first: one may hold another.
+            values.sort_unstable_by_key(|value| std::cmp::Reverse(value.len()));
+            values.iter().fold(text, |text, value| text.replace(value.as_str(), "\u{2026}"))
+        };
+        match self {
+            Self::Settings { plugin, text } => Self::Settings { plugin, text: clean(text) },
+            Self::Configure(text) => Self::Configure(clean(text)),
+            other => other,
+        }
+    }
+}
+
+/// The texts and numbers of settings, as they are and as a message would quote them.
+fn collect_values(settings: &serde_json::Value, values: &mut Vec<String>) {
+    match settings {
+        serde_json::Value::Object(map) => map.values().for_each(|it| collect_values(it, values)),
+        serde_json::Value::Array(list) => list.iter().for_each(|it| collect_values(it, values)),
+        serde_json::Value::String(text) => {
+            let quoted = format!("{text:?}");
+            let forms = [text.clone(), quoted.trim_matches('"').to_owned()];
+            values.extend(forms.into_iter().filter(|form| form.len() >= LEAST_SECRET));
+        }
+        serde_json::Value::Number(number) => {
+            let text = number.to_string();
+            values.extend((text.len() >= LEAST_SECRET).then_some(text));
+        }
+        serde_json::Value::Null | serde_json::Value::Bool(_) => {}
+    }
 }
 
 /// What loading needs.
@@ -153,6 +197,8 @@ impl Loader<'_> {
         let template = Template { pre, limits, ticker: self.ticker.clone() };
         let settings = self.settings(&manifest.name)?;
         let lifecycle = try_settings(&template, &manifest.name, &settings, &words).await;
+        // What a plugin has against its settings often quotes them, and they may be secret.
+        let lifecycle = lifecycle.map_err(|refused| refused.without(&settings));
         words.close();
         let lifecycle = lifecycle?;
         let stamp =

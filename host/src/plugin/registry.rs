@@ -20,6 +20,8 @@ pub(super) struct Registry {
     pub(super) folder: PathBuf,
     /// What is wrong with the folder itself, if anything.
     pub(super) folder_trouble: Option<String>,
+    /// What people should know about earlier versions.
+    pub(super) note: Option<String>,
     /// The versions that decide, by the plugin's name.
     pub(super) current: BTreeMap<String, (Arc<Plugin>, Standing)>,
     /// The versions on trial, by the plugin's name.
@@ -165,7 +167,7 @@ impl Plugins for Registry {
     }
 
     fn notes(&self) -> Vec<String> {
-        self.refused_with(InPlace::Earlier).collect()
+        self.refused_with(InPlace::Earlier).chain(self.note.clone()).collect()
     }
 
     fn condemn(&self, stamp: &PluginStamp, why: &str) {

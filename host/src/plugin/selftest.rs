@@ -4,7 +4,7 @@
 //! of a file. Each sample has an instance of its own, with its own settings: what an operator has
 //! configured neither helps nor disturbs it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::batch::Fault;
 use super::convert::{Input, Verdict};
@@ -13,6 +13,9 @@ use super::log::LogBudget;
 use super::sample::Sample;
 use super::transform::Version;
 use crate::failure::{Cause, Failure};
+
+/// What all samples of a component may take: other files, and rules, wait for it.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// The settings of a sample that names none.
 const NO_SETTINGS: &str = "{}";
@@ -61,7 +64,14 @@ pub(super) async fn run(version: &Version, sample: &Sample, settings: Option<&st
 /// # Errors
 /// A text that names the first sample whose outcome is another than it expects.
 pub(super) async fn passes(version: &Version, samples: &[Sample]) -> Result<(), String> {
+    let began = Instant::now();
     for sample in samples {
+        if began.elapsed() > LIMIT {
+            return Err(format!(
+                "they take longer than {} s; ship fewer, the others are for `haulier plugin test`",
+                LIMIT.as_secs()
+            ));
+        }
         let ran = run(version, sample, None).await;
         let checked = match (&sample.expect, &ran.verdict) {
             (Some(expected), verdict) => expected.check(verdict),

@@ -26,6 +26,16 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 pub(super) struct StateFolder {
     path: PathBuf,
     keeping: Keeping,
+    owner: Owner,
+}
+
+/// Whose folder it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    /// The user's who runs this.
+    Us,
+    /// Another user's, which root may use, but must not run code from.
+    Another,
 }
 
 impl StateFolder {
@@ -42,7 +52,7 @@ impl StateFolder {
         let found = fs::metadata(path)
             .map_err(|error| format!("the state folder {place} cannot be read: {error}"))?;
         let owner = rustix::process::geteuid().as_raw();
-        // Root may do anything anyway, and is who an operator often is.
+        // Root is who an operator often is; it reads and writes there, and runs nothing from there.
         if (owner != ROOT && found.uid() != owner) || found.mode() & WRITABLE_BY_OTHERS != 0 {
             return Err(format!(
                 "the state folder {place} must belong to the user that runs this (uid {owner}) and be \
@@ -50,12 +60,18 @@ impl StateFolder {
                  [plugin_host] state"
             ));
         }
-        Ok(Self { path: path.to_owned(), keeping })
+        let owner = if found.uid() == owner { Owner::Us } else { Owner::Another };
+        Ok(Self { path: path.to_owned(), keeping, owner })
     }
 
     /// A place below it.
     pub(super) fn place(&self, relative: impl AsRef<Path>) -> PathBuf {
         self.path.join(relative)
+    }
+
+    /// Whether compiled code in it may be run.
+    pub(super) fn is_ours(&self) -> bool {
+        self.owner == Owner::Us
     }
 
     /// Whether this process writes to it.

@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use tokio::sync::Semaphore;
 
 use super::batch::{self, Caller, Fault, Reply, Want};
+use super::config::PluginConfig;
 use super::convert::{Input, Verdict};
 use super::instance::{Instance, Stopped, Template};
 use super::log::LogBudget;
@@ -45,7 +46,8 @@ pub(super) struct Version {
 /// A version in use, with its instances. They go with it.
 pub(super) struct Plugin {
     version: Arc<Version>,
-    activation: u64,
+    /// Changes each time it is taken up.
+    activation: AtomicU64,
     workers: Arc<Workers>,
     pool: Arc<Pool>,
     /// One entry per lane that ever sent a batch; lanes come from the configuration.
@@ -63,17 +65,28 @@ struct Pool {
 impl Plugin {
     /// A plugin that decides with this version, on these threads.
     pub(super) fn new(version: Version, workers: Arc<Workers>) -> Self {
-        static ACTIVATIONS: AtomicU64 = AtomicU64::new(1);
         let instances = version.template.limits.instances;
         let most_idle = instances.min(workers.threads());
         let pool = Pool { seats: Semaphore::new(instances), idle: Mutex::default(), most_idle };
         Self {
             version: Arc::new(version),
-            activation: ACTIVATIONS.fetch_add(1, Ordering::Relaxed),
+            activation: AtomicU64::new(0),
             workers,
             pool: Arc::new(pool),
             lanes: Mutex::default(),
         }
+    }
+
+    /// It is taken up, perhaps not for the first time: what was found out about it before does not count.
+    pub(super) fn activate(&self) {
+        static ACTIVATIONS: AtomicU64 = AtomicU64::new(1);
+        self.activation.store(ACTIVATIONS.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Whether it was made with these settings and limits.
+    pub(super) fn is_told(&self, told: &PluginConfig) -> bool {
+        self.version.settings == told.settings.to_string()
+            && self.version.template.limits == told.limits
     }
 
     /// Who it is.
@@ -137,7 +150,7 @@ impl Transform for Plugin {
             .into_iter()
             .map(|verdict| verdict.map_err(|failure| failure.in_plugin(&stamp)))
             .collect();
-        Transformed { verdicts, stamp, activation: self.activation }
+        Transformed { verdicts, stamp, activation: self.activation.load(Ordering::Relaxed) }
     }
 }
 

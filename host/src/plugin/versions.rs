@@ -5,13 +5,14 @@
 //! and a few component files per plugin in the state folder; without one, all is in memory and
 //! forgotten at the end. Never decides by itself that a version is bad.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use super::manifest::Manifest;
 use super::state::StateFolder;
@@ -25,11 +26,6 @@ const MARKS: usize = 50;
 
 /// Where the histories are, in the state folder.
 const FOLDER: &str = "plugins";
-
-/// Where a state folder has a small JSON file for each plugin that was ever in use.
-pub fn histories(state: &Path) -> PathBuf {
-    state.join(FOLDER)
-}
 
 /// What is known of one plugin's versions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,54 +84,71 @@ impl History {
     }
 }
 
-/// Each plugin's history, and its component files by hash.
-type Memory = BTreeMap<String, (History, BTreeMap<String, Vec<u8>>)>;
+/// Where a state folder keeps what belongs to a plugins folder. Two of them do not mix, though they may
+/// share a state folder.
+fn home(plugins: &Path) -> PathBuf {
+    let place = std::path::absolute(plugins).unwrap_or_else(|_| plugins.to_owned());
+    let hash = Sha256::digest(place.as_os_str().as_encoded_bytes());
+    let name: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    Path::new(FOLDER).join(name)
+}
+
+/// Where a state folder has a small JSON file for each plugin of that plugins folder that was ever in use.
+pub fn histories(state: &Path, plugins: &Path) -> PathBuf {
+    state.join(home(plugins))
+}
+
+/// What is not, or not yet, on disk of a plugin.
+#[derive(Debug, Default)]
+struct Remembered {
+    history: Option<History>,
+    /// Component files by hash.
+    files: BTreeMap<String, Vec<u8>>,
+}
 
 /// All histories.
 #[derive(Debug)]
 pub(super) struct Versions {
     state: Option<StateFolder>,
-    /// Used where there is no state folder.
-    memory: Mutex<Memory>,
+    home: PathBuf,
+    /// What cannot be written, or all if there is no state folder: a disk that is full must not keep a bad
+    /// version in use.
+    memory: Mutex<BTreeMap<String, Remembered>>,
 }
 
 impl Versions {
-    /// The histories in that folder, or empty ones.
-    pub(super) fn new(state: Option<StateFolder>) -> Self {
-        Self { state, memory: Mutex::default() }
+    /// The histories of that plugins folder in that state folder, or empty ones.
+    pub(super) fn new(state: Option<StateFolder>, plugins: &Path) -> Self {
+        Self { state, home: home(plugins), memory: Mutex::default() }
     }
 
     /// What is known of that plugin; nothing if it is not known, or its file is damaged.
     pub(super) fn of(&self, plugin: &str) -> History {
-        match &self.state {
-            None => {
-                self.memory().get(plugin).map(|(history, _)| history.clone()).unwrap_or_default()
-            }
-            Some(state) => read(&state.place(path_of(plugin))),
-        }
+        let remembered = self.memory().get(plugin).and_then(|it| it.history.clone());
+        remembered.unwrap_or_else(|| match &self.state {
+            None => History::default(),
+            Some(state) => read(&state.place(self.history_of(plugin))),
+        })
     }
 
     /// The plugins that are known, by name.
     pub(super) fn plugins(&self) -> Vec<String> {
-        let Some(state) = &self.state else {
-            return self.memory().keys().cloned().collect();
-        };
-        let Ok(entries) = fs::read_dir(state.place(FOLDER)) else { return Vec::new() };
-        let names = entries.filter_map(|entry| {
-            let name = entry.ok()?.file_name().into_string().ok()?;
-            Some(name.strip_suffix(".json")?.to_owned())
-        });
-        let mut names: Vec<String> = names.collect();
-        names.sort_unstable();
-        names
+        let mut names: BTreeSet<String> = self.memory().keys().cloned().collect();
+        let folder = self.state.as_ref().map(|state| fs::read_dir(state.place(&self.home)));
+        if let Some(Ok(entries)) = folder {
+            names.extend(entries.filter_map(|entry| {
+                let name = entry.ok()?.file_name().into_string().ok()?;
+                Some(name.strip_suffix(".json")?.to_owned())
+            }));
+        }
+        names.into_iter().filter(|name| !self.of(name).versions.is_empty()).collect()
     }
 
     /// The component file of a version.
     pub(super) fn bytes(&self, plugin: &str, hash: &str) -> Option<Vec<u8>> {
-        match &self.state {
-            None => self.memory().get(plugin)?.1.get(hash).cloned(),
-            Some(state) => fs::read(state.place(component_of(plugin, hash))).ok(),
-        }
+        let remembered = self.memory().get(plugin).and_then(|it| it.files.get(hash).cloned());
+        let read = || fs::read(self.state.as_ref()?.place(self.component_of(hash))).ok();
+        remembered.or_else(read)
     }
 
     /// Notes that this version has come into use, and keeps its file.
@@ -151,21 +164,18 @@ impl Versions {
             history.manifest = manifest.clone();
             history.note(stamp)
         });
-        match &self.state {
-            None => {
-                if let Some((_, files)) = self.memory().get_mut(&stamp.name) {
-                    files.insert(stamp.hash.clone(), bytes.to_vec());
-                }
-            }
-            Some(state) if state.records() => {
-                let path = component_of(&stamp.name, &stamp.hash);
-                if !state.place(&path).exists()
-                    && let Err(error) = state.write(&path, &[bytes])
-                {
-                    tracing::warn!(plugin = stamp.name, %error, "a plugin version cannot be kept");
-                }
-            }
-            Some(_) => {}
+        let path = self.component_of(&stamp.hash);
+        let written = match &self.state {
+            Some(state) if !state.records() || state.place(&path).exists() => return,
+            Some(state) => state.write(&path, &[bytes]).inspect_err(|error| {
+                tracing::warn!(plugin = stamp.name, %error, "a plugin version cannot be kept on disk");
+            }),
+            None => Err(std::io::ErrorKind::Unsupported.into()),
+        };
+        if written.is_err() {
+            let mut memory = self.memory();
+            let files = &mut memory.entry(stamp.name.clone()).or_default().files;
+            files.insert(stamp.hash.clone(), bytes.to_vec());
         }
     }
 
@@ -196,50 +206,65 @@ impl Versions {
         forgiven
     }
 
-    /// Forgets a plugin whose file was removed for good. Returns whether it was known.
-    pub(super) fn forget(&self, plugin: &str) -> bool {
-        let Some(state) = &self.state else {
-            return self.memory().remove(plugin).is_some();
-        };
-        let known = fs::remove_file(state.place(path_of(plugin))).is_ok();
-        // Kept component files without a history are of no use.
-        let _ = fs::remove_dir_all(state.place(Path::new(FOLDER).join(plugin)));
-        known
+    /// Forgets a plugin whose file was removed for good.
+    pub(super) fn forget(&self, plugin: &str) {
+        let history = self.of(plugin);
+        self.memory().remove(plugin);
+        if let Some(state) = &self.state {
+            // What is not there need not be removed, and a component file without a history does no harm.
+            let _ = fs::remove_file(state.place(self.history_of(plugin)));
+            for kept in history.versions {
+                let _ = fs::remove_file(state.place(self.component_of(&kept.hash)));
+            }
+        }
     }
 
     /// Changes a history; `change` returns the hashes of versions whose files may go.
     fn change(&self, plugin: &str, change: impl FnOnce(&mut History) -> Vec<String>) {
-        let Some(state) = &self.state else {
-            let mut memory = self.memory();
-            let (history, files) = memory.entry(plugin.to_owned()).or_default();
-            for hash in change(history) {
-                files.remove(&hash);
-            }
-            return;
+        let state = match &self.state {
+            Some(state) if !state.records() => return,
+            state => state.as_ref(),
         };
-        if !state.records() {
-            return;
-        }
         // Several processes may share the folder: one at a time reads, changes and writes.
-        let _turn = File::create(state.place("lock")).and_then(|file| file.lock().map(|()| file));
-        let path = path_of(plugin);
-        let before: History = read(&state.place(&path));
+        let _turn = state.map(|state| {
+            File::create(state.place("lock")).and_then(|file| file.lock().map(|()| file))
+        });
+        let before = self.of(plugin);
         let mut history = before.clone();
         let surplus = change(&mut history);
         if history == before {
             return;
         }
         let text = serde_json::to_vec_pretty(&history).unwrap_or_default();
-        if let Err(error) = state.write(&path, &[&text]) {
-            tracing::warn!(plugin, %error, "the history of a plugin cannot be written");
+        let written = state.map(|state| state.write(&self.history_of(plugin), &[&text]));
+        let mut memory = self.memory();
+        let remembered = memory.entry(plugin.to_owned()).or_default();
+        match written {
+            Some(Ok(())) => remembered.history = None,
+            Some(Err(error)) => {
+                tracing::warn!(plugin, %error, "the history of a plugin cannot be written to disk");
+                remembered.history = Some(history);
+            }
+            None => remembered.history = Some(history),
         }
         for hash in surplus {
-            // It is of no use any more; if it stays, it only takes room.
-            let _ = fs::remove_file(state.place(component_of(plugin, &hash)));
+            remembered.files.remove(&hash);
+            if let Some(state) = state {
+                // It is of no use any more; if it stays, it only takes room.
+                let _ = fs::remove_file(state.place(self.component_of(&hash)));
+            }
         }
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
+    fn history_of(&self, plugin: &str) -> PathBuf {
+        self.home.join(format!("{plugin}.json"))
+    }
+
+    fn component_of(&self, hash: &str) -> PathBuf {
+        self.home.join("files").join(format!("{hash}.wasm"))
+    }
+
+    fn memory(&self) -> MutexGuard<'_, BTreeMap<String, Remembered>> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -250,14 +275,6 @@ fn read(path: &Path) -> History {
         tracing::warn!(file = %path.display(), %error, "the history of a plugin is damaged");
         History::default()
     })
-}
-
-fn path_of(plugin: &str) -> PathBuf {
-    Path::new(FOLDER).join(format!("{plugin}.json"))
-}
-
-fn component_of(plugin: &str, hash: &str) -> PathBuf {
-    Path::new(FOLDER).join(plugin).join(format!("{hash}.wasm"))
 }
 
 fn now_ms() -> u64 {
@@ -295,13 +312,14 @@ mod tests {
         assert_eq!(versions.forgive("p"), 2);
         assert_eq!(usable(versions, "c"), ["f", "e", "d", "b"]);
         assert_eq!(versions.plugins(), ["p"]);
-        assert!(versions.forget("p") && !versions.forget("p"));
+        versions.forget("p");
         assert_eq!(versions.of("p"), History::default());
+        assert_eq!((versions.plugins().len(), versions.bytes("p", "b")), (0, None));
     }
 
     #[test]
     fn versions_are_kept_marked_and_forgotten_in_memory() {
-        check(&Versions::new(None));
+        check(&Versions::new(None, Path::new("plugins")));
     }
 
     #[test]
@@ -309,7 +327,27 @@ mod tests {
         use super::super::config::Keeping;
         let path = std::env::temp_dir().join(format!("haulier-versions-{}", std::process::id()));
         let state = StateFolder::open(&path, Keeping::Record).expect("a folder");
-        check(&Versions::new(Some(state)));
+        check(&Versions::new(Some(state.clone()), Path::new("plugins")));
+
+        // Another plugins folder has histories of its own, whatever its plugins are called.
+        let one = Versions::new(Some(state.clone()), Path::new("one"));
+        let other = Versions::new(Some(state), Path::new("other"));
+        one.took_up("p.wasm", &stamp("a"), &Manifest::default(), b"a");
+        let odd = PluginStamp { name: "p.json".to_owned(), ..stamp("b") };
+        one.took_up("q.wasm", &odd, &Manifest::default(), b"b");
+        assert_eq!((one.plugins().len(), other.plugins().len()), (2, 0));
+        assert_eq!(one.bytes("p", "a"), Some(b"a".to_vec()));
+        fs::remove_dir_all(path).expect("it goes");
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_remembered() {
+        use super::super::config::Keeping;
+        let path = std::env::temp_dir().join(format!("haulier-unwritten-{}", std::process::id()));
+        let state = StateFolder::open(&path, Keeping::Record).expect("a folder");
+        // A file where the folder should be: nothing can be written there, whoever asks.
+        fs::write(path.join(FOLDER), "x").expect("a file");
+        check(&Versions::new(Some(state), Path::new("plugins")));
         fs::remove_dir_all(path).expect("it goes");
     }
 }

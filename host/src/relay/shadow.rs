@@ -1,8 +1,8 @@
 //! Candidate versions in the shadow of the one that decides: asked the same, compared, counted.
 //!
-//! Called by the batch worker once its events are decided. Runs beside the lane and never holds it up: while
-//! too much is waiting to be compared, batches are passed over and counted as skipped. Nothing that a
-//! candidate says here is published.
+//! Called by the batch worker once its events are decided. Runs beside the lane, on the plugins' threads, one
+//! batch at a time: what comes meanwhile is passed over and counted as skipped, so that the lane never
+//! waits for it. Nothing that a candidate says here is published.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::failure::Failure;
 use crate::telemetry::{PluginMetrics, Shadow};
 use crate::transform::Transform;
 
-/// Batches of one lane that may be with candidates at once.
-const MOST_BATCHES: usize = 4;
+/// Batches of one lane that may be with candidates at once: the threads are those of all plugins.
+const MOST_BATCHES: usize = 1;
 
 /// Differences of one batch that are logged.
 const MOST_LOGGED: usize = 3;

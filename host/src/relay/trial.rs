@@ -7,10 +7,11 @@
 //! so to the plugin host.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::event::{Event, EventId};
+use crate::event::{Event, EventId, LaneName};
 use crate::failure::{Cause, Failure};
 use crate::transform::Transformed;
 
@@ -40,7 +41,7 @@ enum Key {
 
 #[derive(Debug)]
 enum Trial {
-    Running { tries: HashMap<EventId, u32>, keys: HashSet<Key> },
+    Running { tries: HashMap<(Arc<str>, EventId), u32>, keys: HashSet<Key> },
     Proven,
     Bad,
 }
@@ -48,10 +49,18 @@ enum Trial {
 impl Trials {
     /// Takes note of a batch's verdicts and softens those that are not the event's fault as far as is
     /// known. Returns why the version is bad, when this batch has shown that it is.
-    pub(super) fn judge(&mut self, events: &[&Event], done: &mut Transformed) -> Option<String> {
-        if self.0.len() > MOST_TRIALS {
+    pub(super) fn judge(
+        &mut self,
+        lane: &LaneName,
+        events: &[&Event],
+        done: &mut Transformed,
+    ) -> Option<String> {
+        if self.0.values().filter(|trial| !matches!(trial, Trial::Proven)).count() > MOST_TRIALS {
             let newest = done.activation;
-            self.0.retain(|activation, _| *activation == newest);
+            // What has worked is not forgotten; it takes no room.
+            self.0.retain(|activation, trial| {
+                *activation == newest || matches!(trial, Trial::Proven)
+            });
         }
         let trial = self
             .0
@@ -75,10 +84,11 @@ impl Trials {
             }
             let line = failure.message.lines().next().unwrap_or_default();
             last = format!("{}: {line}", failure.cause.code());
-            if tries.len() >= MOST_EVENTS && !tries.contains_key(&event.id) {
+            let id = (Arc::clone(&lane.source), event.id);
+            if tries.len() >= MOST_EVENTS && !tries.contains_key(&id) {
                 continue;
             }
-            let tries = tries.entry(event.id).or_default();
+            let tries = tries.entry(id).or_default();
             *tries += 1;
             keys.insert(event.ordering_key().0.map_or(Key::Alone(event.id), Key::Ordering));
             if *tries <= FREE_TRIES {
@@ -157,6 +167,10 @@ mod tests {
         }
     }
 
+    fn lane() -> LaneName {
+        LaneName { source: "s".into(), lane: "default".into() }
+    }
+
     fn done(activation: u64, verdicts: Vec<Result<Outcome, Failure>>) -> Transformed {
         let stamp = PluginStamp { name: "p".into(), version: "1".into(), hash: "h".into() };
         Transformed { verdicts, stamp, activation }
@@ -177,7 +191,7 @@ mod tests {
         let events: Vec<Event> = ids.map(|id| event(id, keys)).collect();
         let refs: Vec<&Event> = events.iter().collect();
         let mut done = done(1, events.iter().map(|_| fail(cause)).collect());
-        let bad = trials.judge(&refs, &mut done).is_some();
+        let bad = trials.judge(&lane(), &refs, &mut done).is_some();
         let Err(failure) = &done.verdicts[0] else { panic!("it failed") };
         (bad, failure.cause)
     }
@@ -221,7 +235,7 @@ mod tests {
             (0..20).map(|id| Event { aggregate_id: None, ..event(id, 1) }).collect();
         let refs: Vec<&Event> = events.iter().collect();
         let mut done = done(1, events.iter().map(|_| fail(Cause::PluginTrap)).collect());
-        assert!(trials.judge(&refs, &mut done).is_some());
+        assert!(trials.judge(&lane(), &refs, &mut done).is_some());
     }
 
     #[test]
@@ -244,7 +258,7 @@ mod tests {
         let mut verdicts: Vec<_> = events.iter().map(|_| fail(Cause::PluginTrap)).collect();
         verdicts[29] = Ok(Outcome::Drop("x".into()));
         let mut done = done(1, verdicts);
-        assert_eq!(trials.judge(&refs, &mut done), None);
+        assert_eq!(trials.judge(&lane(), &refs, &mut done), None);
         assert!(matches!(&done.verdicts[0], Err(failure) if failure.cause == Cause::PluginTrap));
     }
 }

@@ -111,7 +111,7 @@ async fn ask(
     let mut done = plugin.transform(lane, &asked).await;
     if let Some(observers) = observers {
         let mut trials = observers.trials.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(why) = trials.judge(&asked, &mut done) {
+        if let Some(why) = trials.judge(lane, &asked, &mut done) {
             rules.plugins.condemn(&done.stamp, &why);
         }
     }

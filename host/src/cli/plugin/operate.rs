@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::{NameArgs, RollbackArgs, state};
 use crate::cli::{Exit, complain};
 use crate::config::Config;
-use crate::plugin::{KeptVersion, RollBackError, Rollbacks};
+use crate::plugin::{Keeping, KeptVersion, RollBackError, Rollbacks};
 use crate::words::plain;
 
 /// Digits of a hash that are shown.
@@ -16,7 +16,7 @@ const HASH_DIGITS: usize = 12;
 /// # Errors
 /// When there are none, or standard output is closed.
 pub(super) fn versions(config: &Config, args: &NameArgs) -> anyhow::Result<Exit> {
-    let kept = match Rollbacks::open(state(config)?).and_then(|all| all.versions(&args.name)) {
+    let kept = match open(config, Keeping::Look)?.and_then(|all| all.versions(&args.name)) {
         Ok(kept) => kept,
         Err(error) => return Ok(refused(&error)),
     };
@@ -34,7 +34,7 @@ pub(super) fn versions(config: &Config, args: &NameArgs) -> anyhow::Result<Exit>
 /// When standard output is closed.
 pub(super) fn rollback(config: &Config, args: &RollbackArgs) -> anyhow::Result<Exit> {
     let name = &args.name;
-    let all = match Rollbacks::open(state(config)?) {
+    let all = match open(config, Keeping::Record)? {
         Ok(all) => all,
         Err(error) => return Ok(refused(&error)),
     };
@@ -69,13 +69,16 @@ pub(super) fn rollback(config: &Config, args: &RollbackArgs) -> anyhow::Result<E
 /// When standard output is closed.
 pub(super) fn forget(config: &Config, args: &NameArgs) -> anyhow::Result<Exit> {
     let name = &args.name;
-    let forgotten = Rollbacks::open(state(config)?)
-        .and_then(|all| all.forget(name, &config.plugin_host.folder));
+    let forgotten = open(config, Keeping::Record)?.and_then(|all| all.forget(name));
     if let Err(error) = forgotten {
         return Ok(refused(&error));
     }
     writeln!(io::stdout(), "plugin {name} is forgotten: its event types go by the other rules")?;
     Ok(Exit::Success)
+}
+
+fn open(config: &Config, keeping: Keeping) -> anyhow::Result<Result<Rollbacks, RollBackError>> {
+    Ok(Rollbacks::open(state(config)?, &config.plugin_host.folder, keeping))
 }
 
 fn refused(error: &RollBackError) -> Exit {
