@@ -8,6 +8,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
@@ -30,6 +31,31 @@ pub(super) enum Level {
     Error,
 }
 
+/// Batches may be small and many: in a second a version says at most what it may say in so many.
+const BATCHES_PER_SECOND: u32 = 10;
+
+/// What a version has said in the present second, over all of its batches.
+#[derive(Debug)]
+pub(super) struct LogRate(Mutex<(Instant, u32)>);
+
+impl Default for LogRate {
+    fn default() -> Self {
+        Self(Mutex::new((Instant::now(), 0)))
+    }
+}
+
+impl LogRate {
+    /// Whether another line may be said, when `most` are allowed in a second.
+    fn allows(&self, most: u32) -> bool {
+        let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if window.0.elapsed() >= Duration::from_secs(1) {
+            *window = (Instant::now(), 0);
+        }
+        window.1 = window.1.saturating_add(1);
+        window.1 <= most
+    }
+}
+
 /// How much a plugin may still say in one batch, or while it is loaded.
 #[derive(Debug)]
 pub(super) struct LogBudget {
@@ -37,6 +63,8 @@ pub(super) struct LogBudget {
     version: String,
     line_limit: usize,
     lines_left: AtomicU32,
+    lines_per_second: u32,
+    rate: Arc<LogRate>,
     left_out: AtomicU64,
 }
 
@@ -44,11 +72,23 @@ impl LogBudget {
     /// A full budget for that plugin. Before a plugin is asked, the file's name stands in for its
     /// name, and its version is empty.
     pub(super) fn new(plugin: &str, version: &str, limits: &Limits) -> Arc<Self> {
+        Self::within(plugin, version, limits, &Arc::default())
+    }
+
+    /// A full budget for that plugin, within what it may say in a second.
+    pub(super) fn within(
+        plugin: &str,
+        version: &str,
+        limits: &Limits,
+        rate: &Arc<LogRate>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             plugin: plugin.to_owned(),
             version: version.to_owned(),
             line_limit: limits.log_line,
             lines_left: AtomicU32::new(limits.log_lines_per_batch),
+            lines_per_second: limits.log_lines_per_batch.saturating_mul(BATCHES_PER_SECOND),
+            rate: Arc::clone(rate),
             left_out: AtomicU64::new(0),
         })
     }
@@ -70,7 +110,7 @@ impl LogBudget {
     fn line(&self, level: Level, text: &str) {
         let take = |left: u32| left.checked_sub(1);
         let taken = self.lines_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
-        if taken.is_err() {
+        if taken.is_err() || !self.rate.allows(self.lines_per_second) {
             self.left_out.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -260,6 +300,22 @@ mod tests {
         assert_eq!(spent(&budget), (0, 4));
         budget.close();
         assert_eq!(spent(&budget), (0, 0));
+    }
+
+    #[test]
+    fn many_small_batches_do_not_add_up_to_a_flood() {
+        let limits = Limits { log_lines_per_batch: 2, ..Limits::default() };
+        let rate = Arc::default();
+        // However long this takes, it is less than a hundred seconds.
+        let said: u32 = (0..1000)
+            .map(|_| {
+                let budget = LogBudget::within("p", "1", &limits, &rate);
+                budget.line(Level::Info, "a");
+                let left_out = budget.left_out.load(Ordering::Relaxed);
+                1 - u32::try_from(left_out).expect("one line")
+            })
+            .sum();
+        assert!((20..1000).contains(&said), "{said}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::batch::{self, Caller, Fault, Reply, Want};
 use super::config::PluginConfig;
 use super::convert::{Input, Verdict};
 use super::instance::{Instance, Stopped, Template};
-use super::log::LogBudget;
+use super::log::{LogBudget, LogRate};
 use super::manifest::Manifest;
 use super::workers::Workers;
 use crate::event::{Event, LaneName};
@@ -50,6 +50,7 @@ pub(super) struct Plugin {
     activation: AtomicU64,
     workers: Arc<Workers>,
     pool: Arc<Pool>,
+    rate: Arc<LogRate>,
     /// One entry per lane that ever sent a batch; lanes come from the configuration.
     lanes: Mutex<HashMap<LaneName, Arc<Semaphore>>>,
 }
@@ -73,6 +74,7 @@ impl Plugin {
             activation: AtomicU64::new(0),
             workers,
             pool: Arc::new(pool),
+            rate: Arc::default(),
             lanes: Mutex::default(),
         }
     }
@@ -120,7 +122,7 @@ impl Transform for Plugin {
         let inputs: Vec<Input> =
             events.iter().map(|event| Input::new(event, lane, needs)).collect();
         let count = inputs.len();
-        let (lane, pool) = (self.lane(lane), self.pool.clone());
+        let (lane, pool, rate) = (self.lane(lane), self.pool.clone(), self.rate.clone());
         let decided = self
             .workers
             .run(async move {
@@ -130,7 +132,7 @@ impl Transform for Plugin {
                 let parts = parts(&inputs, limits.input_per_call());
                 let deadline = limits.batch_deadline(inputs.len());
                 let PluginStamp { name, version: number, .. } = &version.stamp;
-                let words = LogBudget::new(name, number, limits);
+                let words = LogBudget::within(name, number, limits, &rate);
                 let mut guests = Guests { version: &version, pool: &pool, inputs: &inputs, words };
                 let verdicts = batch::decide(&mut guests, parts, deadline).await;
                 guests.words.close();
