@@ -261,7 +261,67 @@ async fn files_that_are_being_written_count_as_they_were() {
     let folder = folder.with("m.wasm", b"half").with("n.wasm", b"half");
     let unsettled = BTreeSet::from(["m.wasm".to_owned(), "n.wasm".to_owned()]);
     let changes = host.refresh(config.clone(), unsettled).await.expect("it is looked at");
-    assert_eq!((changes, hash(&host)), (Changes::default(), first));
+    assert_eq!((changes, hash(&host)), (Changes::default(), first.clone()));
     assert_eq!(host.notes(), Vec::<String>::new());
+    // One that is away for a moment too.
+    fs::remove_file(folder.path().join("m.wasm")).expect("it goes");
+    let unsettled = BTreeSet::from(["m.wasm".to_owned(), "n.wasm".to_owned()]);
+    let changes = host.refresh(config.clone(), unsettled).await.expect("it is looked at");
+    assert_eq!((changes, hash(&host)), (Changes::default(), first));
+    drop(folder);
+}
+
+#[tokio::test]
+async fn a_version_that_is_used_again_is_judged_anew() {
+    let folder = Folder::new().with("m.wasm", version(1));
+    let config = kept(&folder);
+    let host = PluginHost::load(config.clone()).await.expect("the host starts");
+    let folder = folder.with("m.wasm", version(2));
+    look(&host, &config).await;
+    let second = current(&host).stamp;
+    let before = run(&host, "misbehave", &batch(1, &[])).await.activation;
+    host.condemn(&second, "it traps");
+    look(&host, &config).await;
+    let state = config.state.clone().expect("a state folder");
+    let all = Rollbacks::open(&state, folder.path(), Keeping::Record).expect("it opens");
+    assert_eq!(all.undo("misbehave").expect("it is known"), 1);
+    look(&host, &config).await;
+    assert_eq!(current(&host).stamp, second);
+    assert_ne!(run(&host, "misbehave", &batch(1, &[])).await.activation, before);
+}
+
+#[tokio::test]
+async fn the_next_file_of_a_name_is_taken_up_and_kept_when_the_first_goes() {
+    let folder = Folder::new().with("a.wasm", version(1)).with("b.wasm", version(2));
+    let config = kept(&folder);
+    let host = PluginHost::load(config.clone()).await.expect("the host starts");
+    assert!(host.troubles()[0].contains("NAME.candidate.wasm"), "{:?}", host.troubles());
+    fs::remove_file(folder.path().join("a.wasm")).expect("it goes");
+    look(&host, &config).await;
+    let state = config.state.clone().expect("a state folder");
+    let all = Rollbacks::open(&state, folder.path(), Keeping::Look).expect("it opens");
+    let known = all.versions("misbehave").expect("it is known");
+    assert_eq!((known.len(), &known[0].hash), (2, &hash(&host)));
+}
+
+#[tokio::test]
+async fn a_kept_version_is_given_new_settings() {
+    let folder = Folder::new().with("m.wasm", version(1));
+    let mut config = kept(&folder);
+    let host = PluginHost::load(config.clone()).await.expect("the host starts");
+    let folder = folder.with("m.wasm", b"x");
+    look(&host, &config).await;
+    let before = run(&host, "misbehave", &batch(1, &[])).await.activation;
+    let mut told = |settings| {
+        let told = haulier::plugin::PluginConfig { settings, ..Default::default() };
+        config.plugins.insert("misbehave".to_owned(), told);
+        config.clone()
+    };
+    look(&host, &told(serde_json::json!({ "spin_ms": 0 }))).await;
+    let after = run(&host, "misbehave", &batch(1, &[])).await.activation;
+    assert_ne!(after, before);
+    // Those that it refuses leave it as it is.
+    look(&host, &told(serde_json::json!({ "spin": 0 }))).await;
+    assert_eq!(run(&host, "misbehave", &batch(1, &[])).await.activation, after);
     drop(folder);
 }

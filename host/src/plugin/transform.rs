@@ -87,8 +87,8 @@ impl Plugin {
 
     /// Whether it was made with these settings and limits.
     pub(super) fn is_told(&self, told: &PluginConfig) -> bool {
-        self.version.settings == told.settings.to_string()
-            && self.version.template.limits == told.limits
+        let settings = told.settings.to_string();
+        self.version.settings == settings && self.version.template.limits == told.limits
     }
 
     /// Who it is.
