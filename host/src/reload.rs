@@ -200,7 +200,7 @@ impl Reloader {
         let rules = rules(&self.config, &self.route_files, self.host.plugins(), note);
         let lines = self.publish(rules, &changes);
         let now = self.rules.borrow();
-        Reloaded { changes: lines, refused, troubles: [&now.troubles[..], &now.notes[..]].concat() }
+        Reloaded { changes: lines, refused, troubles: now.problems().cloned().collect() }
     }
 
     fn reread_settings(&mut self, refused: &mut Vec<String>) {
@@ -454,48 +454,22 @@ mod tests {
     use super::*;
     use crate::failure::PluginStamp;
     use crate::routing::{Pattern, Route};
-    use crate::transform::Transform;
+    use crate::transform::FixedPlugins;
 
     /// Two plugins that want the same.
-    struct Two;
-
-    impl Plugins for Two {
-        fn find(&self, _: &str) -> Result<Arc<dyn Transform>, String> {
-            Err(String::new())
-        }
-        fn candidate(&self, _: &str) -> Option<Arc<dyn Transform>> {
-            None
-        }
-        fn wanting(&self, event_type: &str) -> Vec<String> {
-            let mut names = Vec::new();
-            for one in self.in_use() {
-                let wants = |wanted: &String| event_type.starts_with(wanted.trim_end_matches('*'));
-                if one.event_types.iter().any(wants) {
-                    names.push(one.stamp.name);
-                }
-            }
-            names
-        }
-        fn in_use(&self) -> Vec<InUse> {
-            let one = |name: &str, event_types: &[&str]| InUse {
-                stamp: PluginStamp { name: name.into(), version: "1".into(), hash: "h".into() },
-                standing: Standing::Current,
-                event_types: event_types.iter().map(|one| (*one).to_owned()).collect(),
-            };
-            vec![one("a", &["order.*"]), one("b", &["order.paid", "cart.*"])]
-        }
-        fn troubles(&self) -> Vec<String> {
-            Vec::new()
-        }
-        fn notes(&self) -> Vec<String> {
-            Vec::new()
-        }
-        fn condemn(&self, _: &PluginStamp, _: &str) {}
+    fn two() -> FixedPlugins {
+        let one = |name: &str, event_types: &[&str]| InUse {
+            stamp: PluginStamp { name: name.into(), version: "1".into(), hash: "h".into() },
+            standing: Standing::Current,
+            event_types: event_types.iter().map(|one| (*one).to_owned()).collect(),
+        };
+        let in_use = vec![one("a", &["order.*"]), one("b", &["order.paid", "cart.*"])];
+        FixedPlugins { in_use, ..FixedPlugins::default() }
     }
 
     #[test]
     fn plugins_that_want_the_same_are_reported_until_a_rule_settles_it() {
-        let [line] = &contested(&Routes::default(), &Two)[..] else {
+        let [line] = &contested(&Routes::default(), &two())[..] else {
             panic!("one type is contested")
         };
         assert!(line.contains("a, b") && line.contains("'order.paid'"), "{line}");
@@ -504,7 +478,7 @@ mod tests {
                 patterns: vec![Pattern::new(pattern)],
                 ..Route::blocking("here".into(), String::new())
             };
-            contested(&Routes::new(vec![route]), &Two).is_empty()
+            contested(&Routes::new(vec![route]), &two()).is_empty()
         };
         assert!(settled("order.paid") && settled("order.*") && !settled("cart.*"));
     }

@@ -93,3 +93,42 @@ pub trait Plugins: Send + Sync {
     /// Returns at once; another set of plugins without it follows.
     fn condemn(&self, stamp: &PluginStamp, why: &str);
 }
+
+/// Plugins for unit tests: one that decides on everything, or none, and versions that are said to be in use.
+#[cfg(test)]
+#[derive(Default)]
+pub(crate) struct FixedPlugins {
+    pub(crate) plugin: Option<Arc<dyn Transform>>,
+    pub(crate) in_use: Vec<InUse>,
+}
+
+#[cfg(test)]
+impl Plugins for FixedPlugins {
+    fn find(&self, _: &str) -> Result<Arc<dyn Transform>, String> {
+        self.plugin.clone().ok_or_else(String::new)
+    }
+
+    fn candidate(&self, _: &str) -> Option<Arc<dyn Transform>> {
+        None
+    }
+
+    fn wanting(&self, event_type: &str) -> Vec<String> {
+        let wants = |wanted: &String| event_type.starts_with(wanted.trim_end_matches('*'));
+        let wanting = self.in_use.iter().filter(|one| one.event_types.iter().any(wants));
+        wanting.map(|one| one.stamp.name.clone()).collect()
+    }
+
+    fn in_use(&self) -> Vec<InUse> {
+        self.in_use.clone()
+    }
+
+    fn troubles(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn condemn(&self, _: &PluginStamp, _: &str) {}
+}

@@ -82,7 +82,7 @@ pub async fn check(config: &Config, args: &CheckArgs) -> anyhow::Result<Exit> {
         let fine = format!("version {}, {}", stamp.version, standing.name());
         say(&format!("plugin {}", stamp.name), Ok(&fine))?;
     }
-    for trouble in rules.troubles.iter().chain(&rules.notes) {
+    for trouble in rules.problems() {
         say("plugins and routes", Err(trouble.clone()))?;
     }
     Ok(if troubles == 0 { Exit::Success } else { Exit::Unavailable })

@@ -58,7 +58,7 @@ pub async fn plan(config: &Config, args: &PlanArgs) -> anyhow::Result<Exit> {
         source.store.close().await;
     }
     if !args.json {
-        for trouble in rules.troubles.iter().chain(&rules.notes) {
+        for trouble in rules.problems() {
             writeln!(io::stdout(), "note: {}", plain(trouble))?;
         }
     }

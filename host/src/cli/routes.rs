@@ -18,7 +18,7 @@ pub async fn explain(config: &Config, args: &ExplainArgs) -> anyhow::Result<Exit
     let rules = app::rules(config).await?;
     let mut out = io::stdout().lock();
     let exit = write_explanation(&mut out, &rules, args)?;
-    for trouble in rules.troubles.iter().chain(&rules.notes) {
+    for trouble in rules.problems() {
         writeln!(out, "note: {}", plain(trouble))?;
     }
     Ok(exit)

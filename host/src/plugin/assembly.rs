@@ -196,16 +196,8 @@ impl Assembly {
                 }
             };
             let name = &plugin.stamp().name;
-            let history = self.versions.of(name);
-            let why = if let Some((first, ..)) = chosen.get(name) {
-                Refused::NameTaken { name: name.clone(), first: first.clone() }
-            } else if let Some(mark) = history.mark(&plugin.stamp().hash) {
-                Refused::Marked {
-                    plugin: name.clone(),
-                    version: mark.version.clone(),
-                    why: mark.why.clone(),
-                }
-            } else {
+            let Some(why) = self.objection(plugin, chosen.get(name).map(|(first, ..)| first))
+            else {
                 chosen.insert(name.clone(), (file.clone(), plugin.clone(), Standing::Current));
                 continue;
             };
@@ -241,6 +233,21 @@ impl Assembly {
             round.registry.current.insert(name.clone(), (plugin.clone(), *standing));
         }
         self.current = chosen;
+    }
+
+    /// Why a version that could be used is not: another file came `first`, or it is marked.
+    fn objection(&self, plugin: &Plugin, first: Option<&String>) -> Option<Refused> {
+        let PluginStamp { name, hash, .. } = plugin.stamp();
+        if let Some(first) = first {
+            return Some(Refused::NameTaken { name: name.clone(), first: first.clone() });
+        }
+        let history = self.versions.of(name);
+        let mark = history.mark(hash)?;
+        Some(Refused::Marked {
+            plugin: name.clone(),
+            version: mark.version.clone(),
+            why: mark.why.clone(),
+        })
     }
 
     /// Which plugin a file that cannot be used would hold: what it says, else what came from it last.
@@ -342,16 +349,8 @@ impl Assembly {
                 Err(bad) => bad.clone(),
                 Ok(plugin) => {
                     let name = &plugin.stamp().name;
-                    let mark = self.versions.of(name).mark(&plugin.stamp().hash).cloned();
-                    let why = if let Some((first, _)) = chosen.get(name) {
-                        Refused::NameTaken { name: name.clone(), first: first.clone() }
-                    } else if let Some(mark) = mark {
-                        Refused::Marked {
-                            plugin: name.clone(),
-                            version: mark.version,
-                            why: mark.why,
-                        }
-                    } else {
+                    let first = chosen.get(name).map(|(first, _)| first);
+                    let Some(why) = self.objection(plugin, first) else {
                         chosen.insert(name.clone(), (file.clone(), plugin.clone()));
                         continue;
                     };

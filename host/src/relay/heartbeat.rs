@@ -82,13 +82,12 @@ fn report(pulse: &Pulse) -> Report {
             hash: short(&stamp.hash),
             standing: standing.name().to_owned(),
         });
-    let mut plugin_troubles = [&rules.troubles[..], &rules.notes[..]].concat();
-    plugin_troubles.truncate(MOST_NAMED);
+    let plugin_troubles = rules.problems().take(MOST_NAMED);
     Report {
         version: VERSION,
         haulier: env!("CARGO_PKG_VERSION").to_owned(),
         plugins: stamps.collect(),
-        plugin_troubles: plugin_troubles.iter().map(|trouble| short(trouble)).collect(),
+        plugin_troubles: plugin_troubles.map(|trouble| short(trouble)).collect(),
         lanes: pulse.lanes.iter().map(|lane| lane_report(lane)).collect(),
     }
 }

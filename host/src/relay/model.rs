@@ -29,7 +29,7 @@ use crate::retry::RetryPolicy;
 use crate::routing::{Pattern, Route, Routes};
 use crate::sink::Receipt;
 use crate::store::Action;
-use crate::transform::{InUse, Plugins, Transform, Transformed};
+use crate::transform::{FixedPlugins, Transform, Transformed};
 
 const MAX_ATTEMPTS: u32 = 3;
 /// More rounds than any event can need.
@@ -136,30 +136,6 @@ fn verdict(acts: &[Vec<Act>], event: &Event) -> Result<Outcome, Failure> {
     }
 }
 
-struct One(Arc<Script>);
-
-impl Plugins for One {
-    fn find(&self, _: &str) -> Result<Arc<dyn Transform>, String> {
-        Ok(self.0.clone())
-    }
-    fn candidate(&self, _: &str) -> Option<Arc<dyn Transform>> {
-        None
-    }
-    fn wanting(&self, _: &str) -> Vec<String> {
-        Vec::new()
-    }
-    fn in_use(&self) -> Vec<InUse> {
-        Vec::new()
-    }
-    fn troubles(&self) -> Vec<String> {
-        Vec::new()
-    }
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
-    }
-    fn condemn(&self, _: &PluginStamp, _: &str) {}
-}
-
 fn rules(case: &Case) -> Rules {
     let route = |pattern: &str, plugin: Option<&str>| Route {
         patterns: vec![Pattern::new(pattern)],
@@ -169,7 +145,8 @@ fn rules(case: &Case) -> Rules {
     };
     // Types 0 and 1 go to the plugin, type 2 by the row.
     let routes = vec![route("t0", Some("script")), route("t1", Some("script")), route("*", None)];
-    let plugins = Arc::new(One(Arc::new(Script(case.acts.clone()))));
+    let plugin: Arc<dyn Transform> = Arc::new(Script(case.acts.clone()));
+    let plugins = Arc::new(FixedPlugins { plugin: Some(plugin), ..FixedPlugins::default() });
     Rules { routes: Routes::new(routes), plugins, troubles: vec![], notes: vec![] }
 }
 

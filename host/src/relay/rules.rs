@@ -25,6 +25,13 @@ pub struct Rules {
     pub notes: Vec<String>,
 }
 
+impl Rules {
+    /// Everything that is wrong: what makes events wait first.
+    pub fn problems(&self) -> impl Iterator<Item = &String> {
+        self.troubles.iter().chain(&self.notes)
+    }
+}
+
 /// The rules of one lane.
 pub(super) struct LaneRules {
     latest: watch::Receiver<Arc<Rules>>,
@@ -69,38 +76,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::failure::PluginStamp;
-    use crate::transform::{InUse, Transform};
-
-    struct NoPlugins;
-
-    impl Plugins for NoPlugins {
-        fn find(&self, _: &str) -> Result<Arc<dyn Transform>, String> {
-            Err(String::new())
-        }
-        fn candidate(&self, _: &str) -> Option<Arc<dyn Transform>> {
-            None
-        }
-        fn wanting(&self, _: &str) -> Vec<String> {
-            Vec::new()
-        }
-        fn in_use(&self) -> Vec<InUse> {
-            Vec::new()
-        }
-        fn troubles(&self) -> Vec<String> {
-            Vec::new()
-        }
-        fn notes(&self) -> Vec<String> {
-            Vec::new()
-        }
-        fn condemn(&self, _: &PluginStamp, _: &str) {}
-    }
+    use crate::transform::FixedPlugins;
 
     fn rules(number: u8) -> Arc<Rules> {
         let troubles = vec![number.to_string()];
         Arc::new(Rules {
             routes: Routes::default(),
-            plugins: Arc::new(NoPlugins),
+            plugins: Arc::new(FixedPlugins::default()),
             troubles,
             notes: vec![],
         })
