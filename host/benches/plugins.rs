@@ -257,6 +257,7 @@ fn event(id: i64) -> Event {
         attempts: 0,
         created_at_ms: 1_700_000_000_000,
         waited: Duration::ZERO,
+        redelivery: None,
         holds_key: false,
         defect: None,
     }

@@ -17,6 +17,7 @@ use crate::config::{
     read_route_files,
 };
 use crate::event::{LaneName, Ordering};
+use crate::operations::Operations;
 use crate::plugin::{self, Keeping, PluginHost};
 use crate::relay::{self, Lane, LaneHealth, Phase, Retention, RetentionConfig, Rules, Shared};
 use crate::reload::{self, ReadSettings, Reloaded, Reloader, Reloads};
@@ -87,6 +88,12 @@ pub struct Source {
 /// When a table name or URL cannot be used.
 pub fn sources(config: &Config) -> Result<Vec<Source>, AppError> {
     config.sources.iter().map(|settings| source(config, settings)).collect()
+}
+
+/// The operators' side of these sources.
+pub fn operations(sources: &[Source]) -> Operations {
+    let named = |source: &Source| (Arc::clone(&source.settings.name), Arc::clone(&source.store));
+    Operations::new(sources.iter().map(named).collect())
 }
 
 fn source(config: &Config, settings: &SourceSettings) -> Result<Source, AppError> {
@@ -210,6 +217,7 @@ impl App {
         for (name, settings) in config.lane_names() {
             lanes.push(lane(config, name, settings, &sources, &metrics)?);
         }
+        let operations = config.admin.operations.then(|| operations(&sources));
         let health = AppHealth {
             lanes: lanes.iter().map(|lane| (lane.name.clone(), Arc::clone(&lane.health))).collect(),
             rules: reloader.rules(),
@@ -231,6 +239,7 @@ impl App {
                 metrics,
                 reload: Arc::new(AppReload(reloader.reloads())),
                 token: config.admin.token.clone(),
+                operations,
             },
             reloader,
             grace: config.relay.grace,

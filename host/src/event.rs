@@ -69,6 +69,9 @@ pub struct Event {
     pub created_at_ms: i64,
     /// How long the row had been due when it was claimed, by the database's clock.
     pub waited: Duration,
+    /// What brought the event back after it was parked or published, such as `replay/17`: consumers are
+    /// told by a header.
+    pub redelivery: Option<String>,
     /// Whether a held key names this event as the one it waits for.
     pub holds_key: bool,
     /// Why the row cannot be used as it stands (unreadable headers, for example).

@@ -75,6 +75,35 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Every cause.
+    pub const ALL: [Self; 25] = [
+        Self::PluginRejected,
+        Self::PluginRetry,
+        Self::PluginTrap,
+        Self::PluginTimeout,
+        Self::PluginMemory,
+        Self::PluginOutput,
+        Self::RowUnreadable,
+        Self::TopicMissing,
+        Self::TopicIllegal,
+        Self::PartitionIllegal,
+        Self::RecordTooLarge,
+        Self::HeaderInvalid,
+        Self::KeyUnreadable,
+        Self::RecordRefused,
+        Self::ProcessCrash,
+        Self::TopicUnknown,
+        Self::TopicUnauthorised,
+        Self::TopicRefusesRecord,
+        Self::PluginUnavailable,
+        Self::RouteMissing,
+        Self::BrokerUnavailable,
+        Self::PublishTimeout,
+        Self::DatabaseUnavailable,
+        Self::LeaseEnding,
+        Self::ShuttingDown,
+    ];
+
     /// The one classification. There is no wildcard: a new cause must be placed on purpose.
     pub fn kind(self) -> FailureKind {
         match self {

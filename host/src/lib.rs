@@ -7,7 +7,7 @@
 //! - contracts: [`store`], [`sink`], [`transform`] (the first two hold their adapters as children)
 //! - adapter of the third: [`plugin`]
 //! - the loop: [`relay`]
-//! - for people: [`status`]
+//! - for people: [`status`], [`operations`]
 //! - assembly: [`settings`], [`config`], [`telemetry`], [`admin`], [`reload`], [`app`], [`cli`]
 //! - beside it all: [`demo`], which runs the binary as a user would
 
@@ -20,6 +20,7 @@ pub mod demo;
 pub mod event;
 pub mod failure;
 pub mod json;
+pub mod operations;
 pub mod plugin;
 pub mod relay;
 pub mod reload;

@@ -368,14 +368,20 @@ fn key_at(event: &Event, pointer: &str) -> Result<Option<Bytes>, Failure> {
 const TRACE: &str = "traceparent";
 
 /// The names that only the relay sets, whether a record carries them or not.
-const OWN_HEADERS: [&str; 5] =
-    ["X-Event-Type", "X-Aggregate-Type", "X-Outbox-Id", "X-Haulier-Plugin", "X-Haulier-Attempt"];
+const OWN_HEADERS: [&str; 6] = [
+    "X-Event-Type",
+    "X-Aggregate-Type",
+    "X-Outbox-Id",
+    "X-Haulier-Plugin",
+    "X-Haulier-Attempt",
+    "X-Haulier-Redelivery",
+];
 
 /// The headers every record carries, ahead of the row's own. One more marks a record of an event that
-/// had failed before: others of its records may repeat, and its successors may have come first. Where a
-/// plugin decided, its version is named.
+/// had failed before: others of its records may repeat. Another one marks what an operator has brought
+/// back: its successors came first. Where a plugin decided, its version is named.
 fn standard_headers(event: &Event, stamp: Option<&Bytes>) -> Vec<Header> {
-    let mut headers = Vec::with_capacity(5);
+    let mut headers = Vec::with_capacity(OWN_HEADERS.len());
     headers.push(Header::text("X-Event-Type", event.event_type.clone()));
     headers.push(Header::text("X-Aggregate-Type", event.aggregate_type.clone()));
     headers.push(Header::text("X-Outbox-Id", event.id.to_string()));
@@ -384,6 +390,9 @@ fn standard_headers(event: &Event, stamp: Option<&Bytes>) -> Vec<Header> {
     }
     if event.attempts > 0 {
         headers.push(Header::text("X-Haulier-Attempt", (event.attempts + 1).to_string()));
+    }
+    if let Some(redelivery) = &event.redelivery {
+        headers.push(Header::text("X-Haulier-Redelivery", redelivery.clone()));
     }
     headers
 }
@@ -409,6 +418,7 @@ mod tests {
             attempts: 0,
             created_at_ms: 0,
             waited: Duration::ZERO,
+            redelivery: None,
             holds_key: false,
             defect: None,
         }

@@ -4,6 +4,7 @@
 //! makes outboxes and looks at them. A database is supported when it passes.
 
 mod claims;
+mod desk;
 mod failures;
 mod harness;
 mod postgres;
@@ -44,6 +45,14 @@ conformance! {
         claims::other_lanes_are_left_alone,
         claims::a_renewed_lease_is_kept_and_a_lost_one_is_told,
         claims::row_claims_are_renewed_and_lost_the_same_way,
+        desk::events_are_found_by_what_is_known_of_them,
+        desk::a_retried_event_is_due_again_and_marked,
+        desk::a_halted_event_that_is_retried_comes_before_its_successors,
+        desk::a_discarded_event_lets_its_key_go,
+        desk::a_released_key_goes_on_without_the_event_that_held_it,
+        desk::what_is_being_worked_on_is_left_alone,
+        desk::published_events_are_replayed_in_order,
+        desk::who_changed_what_is_recorded,
         failures::published_events_are_deleted_or_marked,
         failures::a_retried_event_holds_its_key,
         failures::without_order_a_retried_event_holds_nothing,

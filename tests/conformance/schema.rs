@@ -3,15 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use haulier::event::Ordering;
-use haulier::store::{Action, Look, Outbox, PostgresStore, Store, StoreConfig, StoreError};
+use haulier::event::{EventId, Ordering};
+use haulier::store::{
+    Action, AuditEntry, Change, Desk as _, Look, Outbox, PostgresStore, Settle, Store, StoreConfig,
+    StoreError,
+};
 use haulier_tests::database::Database;
 use haulier_tests::process::eventually;
 use haulier_tests::services::variable;
 
 use crate::harness::{
-    BY_KEY, Harness, NewEvent, USUAL, Wish, claim, claim_soon, failure, ids, is, lane, of_key,
-    publish, settle,
+    BY_KEY, Harness, Making, NewEvent, USUAL, Wish, claim, claim_soon, failure, ids, is, lane,
+    of_key, publish, settle,
 };
 use crate::postgres::{Postgres, config};
 
@@ -262,4 +265,57 @@ async fn a_key_released_by_hand_keeps_its_order() {
     );
     let batch = claim(&*store, BY_KEY).await.expect("a full look sees all");
     assert_eq!(ids(&batch), [held[0], held[1], younger[0]]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_operator_makes_due_is_found_in_order_wherever_looks_start() {
+    let outbox = Postgres::make(Making { settle: Settle::Mark, ..USUAL }).await;
+    let (desk, store) = (outbox.outbox(), outbox.store());
+    let inserted = outbox.insert(&[of_key("k"), of_key("k"), of_key("k")]).await;
+    publish(&*store, &claim(&*store, BY_KEY).await.expect("work")).await;
+    // As it is after a while: nothing is looked for up to the second event.
+    let bound = format!("UPDATE haulier_lease SET floor_id = {}", inserted[2]);
+    outbox.database.run(bound).await;
+    let entry =
+        AuditEntry { actor: "ada", via: "test", action: "replay", selection: "{}", note: None };
+    let audit = desk.audit(&entry).await.expect("an audit record");
+    let all: Vec<EventId> = inserted.iter().copied().map(EventId).collect();
+    desk.change(&Change::Replay, &all, audit).await.expect("changes");
+    let batch = claim(&*store, Wish { look: Look::Quick, ..BY_KEY }).await.expect("work");
+    assert_eq!(ids(&batch), inserted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_of_an_earlier_version_is_brought_up_to_date() {
+    let outbox = Postgres::make(USUAL).await;
+    outbox
+        .database
+        .run(
+            "ALTER TABLE outbox DROP COLUMN redelivery; DROP TABLE haulier_audit; \
+             ALTER TABLE outbox ALTER COLUMN available_at SET DEFAULT now()",
+        )
+        .await;
+    let store = store(config(&outbox.database, USUAL)).await;
+    let error = store.check().await.expect_err("it lacks a column").to_string();
+    assert!(error.contains("earlier version") && error.contains("haulier migrate"), "{error}");
+    store.migrate().await.expect("migrates");
+    store.check().await.expect("fits");
+    let default = "SELECT count(*) FROM information_schema.columns WHERE table_name = 'outbox' \
+         AND column_name = 'available_at' AND column_default LIKE '%-infinity%'";
+    assert_eq!(outbox.database.number(default).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_set_back_reorders_nothing() {
+    let outbox = Postgres::make(USUAL).await;
+    outbox
+        .database
+        .run(
+            "INSERT INTO outbox (event_type, aggregate_id, created_at) \
+             VALUES ('t', 'k', now() + interval '1 hour'), ('t', 'k', now())",
+        )
+        .await;
+    let batch = claim(&*outbox.store(), BY_KEY).await.expect("work");
+    assert!(ids(&batch).is_sorted());
+    assert_eq!(batch.events.len(), 2, "an event that came before the clock was set back is due");
 }

@@ -10,6 +10,7 @@ mod examples;
 mod health;
 mod init;
 mod isolation;
+mod operate;
 mod order;
 mod outage;
 mod plugins;

@@ -83,6 +83,7 @@ pub(crate) fn event(id: i64, event_type: &str) -> Event {
         attempts: 0,
         created_at_ms: 1_700_000_000_000,
         waited: Duration::ZERO,
+        redelivery: None,
         holds_key: false,
         defect: None,
     }

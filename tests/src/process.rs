@@ -27,12 +27,20 @@ pub struct Setup {
     pub env: Vec<(String, String)>,
     /// The IP address its admin port is opened on; reached by loopback.
     pub listen: &'static str,
+    /// More lines of the `[admin]` table.
+    pub admin: String,
 }
 
 impl Setup {
     /// A setup without plugins.
     pub fn new(config: impl Into<String>) -> Self {
-        Self { config: config.into(), guests: Vec::new(), env: Vec::new(), listen: "127.0.0.1" }
+        Self {
+            config: config.into(),
+            guests: Vec::new(),
+            env: Vec::new(),
+            listen: "127.0.0.1",
+            admin: String::new(),
+        }
     }
 
     /// With a guest in the plugins folder.
@@ -50,7 +58,10 @@ impl Setup {
         let folder = std::env::temp_dir().join(unique("haulier"));
         std::fs::create_dir_all(folder.join("plugins")).expect("a folder");
         let admin = free_port();
-        let config = format!("{}\n[admin]\nlisten = \"{}:{admin}\"\n", self.config, self.listen);
+        let config = format!(
+            "{}\n[admin]\nlisten = \"{}:{admin}\"\n{}",
+            self.config, self.listen, self.admin
+        );
         std::fs::write(folder.join("haulier.toml"), config).expect("a config");
         for guest in &self.guests {
             std::fs::copy(
@@ -171,20 +182,33 @@ impl Haulier {
 
     /// GET on the admin port: status and body, or `None` while nothing answers.
     pub async fn get(&self, path: &str) -> Option<(u16, String)> {
-        self.ask(&format!("GET {path} HTTP/1.1")).await
+        self.ask(&format!("GET {path} HTTP/1.1"), "").await
+    }
+
+    /// A request on the admin port with that token and a body.
+    pub async fn call(
+        &self,
+        method: &str,
+        path: &str,
+        token: &str,
+        body: &str,
+    ) -> Option<(u16, String)> {
+        let length = body.len();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nContent-Length: {length}\r\nAuthorization: Bearer {token}"
+        );
+        self.ask(&head, body).await
     }
 
     /// POST on the admin port with that token.
     pub async fn post(&self, path: &str, token: &str) -> Option<(u16, String)> {
-        let head =
-            format!("POST {path} HTTP/1.1\r\nContent-Length: 0\r\nAuthorization: Bearer {token}");
-        self.ask(&head).await
+        self.call("POST", path, token, "").await
     }
 
-    async fn ask(&self, head: &str) -> Option<(u16, String)> {
+    async fn ask(&self, head: &str, body: &str) -> Option<(u16, String)> {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.admin)).await.ok()?;
-        let request = format!("{head}\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let request = format!("{head}\r\nHost: localhost\r\nConnection: close\r\n\r\n{body}");
         stream.write_all(request.as_bytes()).await.ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.ok()?;

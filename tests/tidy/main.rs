@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const MAX_FILE_LINES: usize = 500;
 
 /// A module and the modules it may name through `crate::`. A module may always name its own children.
-const LAYERS: [(&str, &[&str]); 23] = [
+const LAYERS: [(&str, &[&str]); 24] = [
     ("clock", &[]),
     ("event", &[]),
     ("failure", &[]),
@@ -24,6 +24,7 @@ const LAYERS: [(&str, &[&str]); 23] = [
     ("sink", &["event", "failure", "clock"]),
     ("store", &["event", "failure", "json", "words"]),
     ("status", &["event", "report", "store", "words"]),
+    ("operations", &["event", "failure", "store", "words"]),
     ("plugin", &["event", "failure", "transform"]),
     ("settings", &["words"]),
     ("telemetry", &["event", "failure", "store", "transform"]),
@@ -59,11 +60,22 @@ const LAYERS: [(&str, &[&str]); 23] = [
             "telemetry",
         ],
     ),
-    ("admin", &["settings", "telemetry"]),
+    ("admin", &["operations", "settings", "telemetry", "words"]),
     ("reload", &["config", "plugin", "relay", "routing", "telemetry", "transform", "words"]),
     (
         "app",
-        &["admin", "config", "event", "plugin", "relay", "reload", "sink", "store", "telemetry"],
+        &[
+            "admin",
+            "config",
+            "event",
+            "operations",
+            "plugin",
+            "relay",
+            "reload",
+            "sink",
+            "store",
+            "telemetry",
+        ],
     ),
     ("demo", &["words"]),
     (
@@ -73,6 +85,7 @@ const LAYERS: [(&str, &[&str]); 23] = [
             "config",
             "demo",
             "event",
+            "operations",
             "plugin",
             "relay",
             "reload",

@@ -11,7 +11,9 @@ CREATE TABLE IF NOT EXISTS {table} (
     topic            text,
     headers          json,
     payload          {payload_type},
-    available_at     timestamptz NOT NULL DEFAULT now(),
+    -- At once unless the application says otherwise; a time of the INSERT would be compared with
+    -- another clock after a failover.
+    available_at     timestamptz NOT NULL DEFAULT '-infinity',
     created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     -- What Haulier writes.
     status           text NOT NULL DEFAULT 'PENDING'
@@ -27,9 +29,20 @@ CREATE TABLE IF NOT EXISTS {table} (
     failure_plugin   text,
     failure_version  text,
     failure_hash     text,
+    -- What brought the event back after it was parked or published: 'retry/…', 'replay/…'.
+    redelivery       text,
     -- The shard of the ordering key: built from functions that give the same in every version.
     shard            integer GENERATED ALWAYS AS ({shard_expression}) STORED
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
+
+-- What a table of an earlier version lacks.
+DO $upgrade$ BEGIN
+  IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass({table_text})
+      AND attname = 'redelivery' AND NOT attisdropped) THEN
+    ALTER TABLE {table} ADD COLUMN redelivery text;
+    ALTER TABLE {table} ALTER COLUMN available_at SET DEFAULT '-infinity';
+  END IF;
+END $upgrade$;
 
 -- Pending events, in the order in which a shard is read.
 CREATE INDEX IF NOT EXISTS {index_due} ON {table} (lane, shard, id) WHERE status = 'PENDING';

@@ -63,3 +63,21 @@ CREATE TABLE IF NOT EXISTS {instances} (
     report     text NOT NULL,
     PRIMARY KEY (source, instance)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- What operators have done, by command or by the admin port.
+CREATE TABLE IF NOT EXISTS {audit} (
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    source     text NOT NULL,
+    at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    ended_at   timestamptz,
+    actor      text NOT NULL,
+    via        text NOT NULL,
+    action     text NOT NULL,
+    -- What was asked for, as JSON.
+    selection  text NOT NULL,
+    note       text,
+    -- The events that were changed: how many, and the lowest and highest ids.
+    events     bigint NOT NULL DEFAULT 0,
+    lowest_id  bigint,
+    highest_id bigint
+);

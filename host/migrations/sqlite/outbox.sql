@@ -28,6 +28,8 @@ CREATE TABLE IF NOT EXISTS {table} (
     failure_plugin   TEXT,
     failure_version  TEXT,
     failure_hash     TEXT,
+    -- What brought the event back after it was parked or published: 'retry/…', 'replay/…'.
+    redelivery       TEXT,
     -- The shard of the ordering key: built from functions that give the same in every version.
     shard            INTEGER GENERATED ALWAYS AS ({shard_expression}) STORED
 );

@@ -55,3 +55,21 @@ CREATE TABLE IF NOT EXISTS {instances} (
     report     TEXT NOT NULL,
     PRIMARY KEY (source, instance)
 ) WITHOUT ROWID;
+
+-- What operators have done, by command or by the admin port.
+CREATE TABLE IF NOT EXISTS {audit} (
+    id         INTEGER PRIMARY KEY AUTOINCREMENT,
+    source     TEXT NOT NULL,
+    at         INTEGER NOT NULL DEFAULT ({now}),
+    ended_at   INTEGER,
+    actor      TEXT NOT NULL,
+    via        TEXT NOT NULL,
+    action     TEXT NOT NULL,
+    -- What was asked for, as JSON.
+    selection  TEXT NOT NULL,
+    note       TEXT,
+    -- The events that were changed: how many, and the lowest and highest ids.
+    events     INTEGER NOT NULL DEFAULT 0,
+    lowest_id  INTEGER,
+    highest_id INTEGER
+);

@@ -2,7 +2,7 @@
 //!
 //! The assembly binds the listener and calls [`serve`]. The only place that knows axum. It answers
 //! from what it is handed and asks neither the database nor the broker, so it is quick, and it
-//! never shows settings.
+//! never shows settings. The operators' side, in `api`, asks the database; it is off by default.
 //!
 //! | path | answer |
 //! |---|---|
@@ -10,7 +10,9 @@
 //! | `/readyz` | 200 or 503, `{"ready":bool,"reasons":[…]}` |
 //! | `/metrics` | OpenMetrics text |
 //! | `POST /reload` | with the token: 200, or 409 if something was refused, `{"changes":[…],"refused":[…],"troubles":[…]}` |
+//! | `/api/…` | with the token, if it is on: see `api` |
 
+mod api;
 mod connections;
 
 use std::future::Future;
@@ -26,6 +28,7 @@ use axum::routing::{get, post};
 use serde_json::json;
 use tokio::net::TcpListener;
 
+use crate::operations::Operations;
 use crate::settings::Secret;
 use crate::telemetry::Metrics;
 
@@ -67,6 +70,8 @@ pub struct AdminState {
     pub reload: Arc<dyn Reload>,
     /// What a caller must know who changes something; without one nobody may.
     pub token: Option<Secret>,
+    /// The operators' side; `None` while it is off.
+    pub operations: Option<Operations>,
 }
 
 /// Answers on `listener` until `shutdown` resolves and what is in flight then is answered, or its
@@ -91,6 +96,7 @@ fn router(state: AdminState) -> Router {
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .route("/reload", post(reload))
+        .merge(api::router(&state))
         .with_state(state)
 }
 
@@ -117,15 +123,8 @@ async fn metrics(State(state): State<AdminState>) -> Response {
 }
 
 async fn reload(State(state): State<AdminState>, headers: HeaderMap) -> Response {
-    let Some(token) = &state.token else {
-        let text = "reloading over HTTP is off: set [admin] token, or send the process a SIGHUP\n";
-        return (StatusCode::FORBIDDEN, text).into_response();
-    };
-    let brought = headers.get(AUTHORIZATION).map(|value| value.as_bytes());
-    let brought = brought.and_then(|value| value.strip_prefix(b"Bearer "));
-    if !brought.is_some_and(|brought| same(brought, token.expose().trim().as_bytes())) {
-        let text = "the token is missing or wrong: send Authorization: Bearer …\n";
-        return (StatusCode::UNAUTHORIZED, text).into_response();
+    if let Err(refusal) = authorised(&state, &headers) {
+        return refusal;
     }
     let Some(Answer { changes, refused, troubles }) = state.reload.reload().await else {
         return (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n").into_response();
@@ -133,6 +132,21 @@ async fn reload(State(state): State<AdminState>, headers: HeaderMap) -> Response
     let status = if refused.is_empty() { StatusCode::OK } else { StatusCode::CONFLICT };
     let body = json!({ "changes": changes, "refused": refused, "troubles": troubles });
     (status, [(CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+}
+
+/// Whether the caller brought the token; else what it is told.
+fn authorised(state: &AdminState, headers: &HeaderMap) -> Result<(), Response> {
+    let Some(token) = &state.token else {
+        let text = "changing anything over HTTP is off: set [admin] token; a reload is also asked for by SIGHUP\n";
+        return Err((StatusCode::FORBIDDEN, text).into_response());
+    };
+    let brought = headers.get(AUTHORIZATION).map(|value| value.as_bytes());
+    let brought = brought.and_then(|value| value.strip_prefix(b"Bearer "));
+    if !brought.is_some_and(|brought| same(brought, token.expose().trim().as_bytes())) {
+        let text = "the token is missing or wrong: send Authorization: Bearer …\n";
+        return Err((StatusCode::UNAUTHORIZED, text).into_response());
+    }
+    Ok(())
 }
 
 /// Compares in a time that does not tell how much was right.
@@ -195,6 +209,7 @@ mod tests {
             metrics: Metrics::new(),
             reload: told.clone(),
             token: Some(Secret::new("0123456789abcdef\n")),
+            operations: None,
         };
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(serve(listener, state, async {
@@ -226,6 +241,7 @@ mod tests {
         assert!(answer.contains("content-type: application/openmetrics-text"), "{answer}");
         assert!(answer.contains("haulier_plugin_troubles 0"), "{answer}");
         assert!(ask("GET /").await.starts_with("HTTP/1.1 404"));
+        assert!(ask("GET /api/events").await.starts_with("HTTP/1.1 403"), "off by default");
         assert!(ask("GET /metrics/x").await.starts_with("HTTP/1.1 404"));
         assert!(ask("POST /healthz").await.starts_with("HTTP/1.1 405"));
     }

@@ -8,6 +8,7 @@ mod demo;
 mod health;
 mod init;
 mod migrate;
+mod operate;
 mod plan;
 mod plugin;
 mod reference;
@@ -30,6 +31,9 @@ pub use self::demo::demo;
 pub use self::health::health;
 pub use self::init::{Broker, Findings, Url, init, settings_text};
 pub use self::migrate::migrate;
+pub use self::operate::{
+    AuditArgs, EventsCommand, KeysCommand, ReplayArgs, audit, events, keys, replay,
+};
 pub use self::plan::plan;
 pub use self::plugin::{PluginCommand, plugin};
 pub use self::reference::reference;
@@ -70,6 +74,16 @@ pub enum Command {
     Routes(RoutesCommand),
     /// Run the rules and plugins on rows that wait, and show what would be published; changes nothing
     Plan(PlanArgs),
+    /// Look at events, retry and discard them
+    #[command(subcommand)]
+    Events(EventsCommand),
+    /// Look at keys whose events wait, and let them go on
+    #[command(subcommand)]
+    Keys(KeysCommand),
+    /// Have published events, where they are kept, and failed ones published again
+    Replay(ReplayArgs),
+    /// Show who has changed what
+    Audit(AuditArgs),
     /// Show how the sources stand: events, leases, instances, problems
     Status(StatusArgs),
     /// Show the main job on a shop's orders, and whether anything was lost; needs no settings
@@ -130,7 +144,7 @@ pub struct CheckArgs {
 #[derive(Debug, Clone, PartialEq, Eq, Arguments)]
 pub struct DemoArgs {
     /// Events to commit
-    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = events)]
+    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = event_count)]
     pub events: usize,
     /// Leave the database, the settings, the logs and the topics as they are in the end
     #[arg(long)]
@@ -147,7 +161,7 @@ pub struct DemoArgs {
 }
 
 /// A sensible number of events.
-fn events(text: &str) -> Result<usize, String> {
+fn event_count(text: &str) -> Result<usize, String> {
     const MOST: usize = 10_000_000;
     match text.parse() {
         Ok(events @ 1..=MOST) => Ok(events),

@@ -31,13 +31,17 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 const MAX_INSTANCE_CHARS: usize = 128;
 
 const ADMIN_INTRO: &str = "Health and metrics over HTTP.";
-const ADMIN_MEANINGS: [Meaning; 3] = [
+const ADMIN_MEANINGS: [Meaning; 4] = [
     Meaning::new("listen", "IP address and port, or `\"off\"`; looking needs no authentication"),
     Meaning::new(
         "token",
-        "what `POST /reload` must bring as `Authorization: Bearer …`; without one it is refused",
+        "what `POST /reload` and `/api` must bring as `Authorization: Bearer …`; without one they are refused",
     )
     .usually("none"),
+    Meaning::new(
+        "operations",
+        "whether `/api` is there, where events are looked at, retried, discarded and replayed; needs a token",
+    ),
     Meaning::new("ready_stall", "due work without progress for so long is not ready"),
 ];
 
@@ -61,6 +65,8 @@ pub struct AdminSettings {
     pub listen: Option<SocketAddr>,
     /// What a caller that changes something must know; without one nobody may.
     pub token: Option<Secret>,
+    /// Whether events may be looked at and changed through it; never without a token.
+    pub operations: bool,
     /// How long a lane with due work may stand still and be called ready.
     pub ready_stall: Duration,
 }
@@ -105,7 +111,11 @@ impl AdminSettings {
                 format!("is too short to be secret: use {MIN_TOKEN_BYTES} characters or more");
             section.error("token", message);
         }
-        Self { listen, token, ready_stall }
+        let operations = section.boolean("operations", false);
+        if operations && token.is_none() {
+            section.error("operations", "needs a token: set [admin] token");
+        }
+        Self { listen, token, operations, ready_stall }
     }
 }
 

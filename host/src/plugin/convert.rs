@@ -270,6 +270,7 @@ mod tests {
             attempts: 2,
             created_at_ms: 1000,
             waited: Duration::ZERO,
+            redelivery: None,
             holds_key: false,
             defect: None,
         }

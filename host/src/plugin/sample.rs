@@ -150,6 +150,7 @@ impl Sample {
             attempts: 0,
             created_at_ms: 0,
             waited: Duration::ZERO,
+            redelivery: None,
             holds_key: false,
             defect: None,
         };

@@ -191,6 +191,7 @@ mod tests {
             attempts,
             created_at_ms: 0,
             waited: Duration::ZERO,
+            redelivery: None,
             holds_key: false,
             defect: None,
         }

@@ -164,6 +164,7 @@ mod tests {
             attempts: 0,
             created_at_ms: 0,
             waited: Duration::ZERO,
+            redelivery: None,
             holds_key: false,
             defect: None,
         }

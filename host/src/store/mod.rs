@@ -47,6 +47,7 @@
 
 mod calls;
 mod database;
+mod desk;
 mod names;
 mod options;
 mod plan;
@@ -65,6 +66,10 @@ use crate::event::{Event, EventId, LaneName, Ordering, OrderingKey};
 use crate::failure::Failure;
 
 pub use self::database::Database;
+pub use self::desk::{
+    AuditEntry, AuditId, Audited, Change, Changed, Desk, DueIn, EventSeen, EventState, EventWhole,
+    HeldKey, Instant, MOST_BEHIND, MOST_CHANGED, MOST_LISTED, Refusal, Selection,
+};
 pub use self::options::{PayloadType, Settle, StoreConfig};
 pub use self::postgres::PostgresStore;
 pub use self::sqlite::SqliteStore;
@@ -302,7 +307,7 @@ pub trait Store: Send + Sync {
 
 /// What commands do with a source's tables. The relay does not see it.
 #[async_trait]
-pub trait Outbox: Store {
+pub trait Outbox: Store + Desk {
     /// The migration as SQL text that a person can read and run.
     fn migration_sql(&self) -> String;
 

@@ -8,7 +8,7 @@
 const MAX_IDENTIFIER_BYTES: usize = 63;
 
 /// Columns the relay reads or writes; a table without one of them is not ours.
-pub(super) const COLUMNS: [&str; 24] = [
+pub(super) const COLUMNS: [&str; 25] = [
     "id",
     "lane",
     "aggregate_type",
@@ -32,8 +32,12 @@ pub(super) const COLUMNS: [&str; 24] = [
     "failure_plugin",
     "failure_version",
     "failure_hash",
+    "redelivery",
     "shard",
 ];
+
+/// Those of them that tables of earlier versions lack; `migrate` adds them.
+pub(super) const LATER_COLUMNS: [&str; 1] = ["redelivery"];
 
 /// A table, perhaps with its schema.
 #[derive(Debug, Clone, PartialEq, Eq)]

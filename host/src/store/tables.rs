@@ -4,7 +4,7 @@
 //! Used by the adapters, whose DDL is in `host/migrations`.
 
 use super::StoreConfig;
-use super::names::{COLUMNS, TableName, literal, quoted};
+use super::names::{COLUMNS, LATER_COLUMNS, TableName, literal, quoted};
 use crate::event::Ordering;
 
 /// The layout these tables have; recorded with the source.
@@ -25,6 +25,7 @@ pub(super) struct Tables {
     pub(super) held_keys: String,
     pub(super) sources: String,
     pub(super) instances: String,
+    pub(super) audit: String,
 }
 
 /// The DDL of one database, with places for names and expressions in braces.
@@ -44,6 +45,7 @@ impl Tables {
             held_keys: name.sibling("haulier_held_key"),
             sources: name.sibling("haulier_source"),
             instances: name.sibling("haulier_instance"),
+            audit: name.sibling("haulier_audit"),
             name,
         })
     }
@@ -54,8 +56,8 @@ impl Tables {
     }
 
     /// The tables beside the outbox.
-    pub(super) fn side_tables(&self) -> [&String; 4] {
-        [&self.sources, &self.leases, &self.held_keys, &self.instances]
+    pub(super) fn side_tables(&self) -> [&String; 5] {
+        [&self.sources, &self.leases, &self.held_keys, &self.instances, &self.audit]
     }
 
     /// The DDL of a source with its names in place, and its registration. `places` are the
@@ -76,10 +78,12 @@ impl Tables {
         }
         for (place, name) in [
             ("{table}", &self.events),
+            ("{table_text}", &literal(&self.events)),
             ("{leases}", &self.leases),
             ("{held_keys}", &self.held_keys),
             ("{sources}", &self.sources),
             ("{instances}", &self.instances),
+            ("{audit}", &self.audit),
             ("{index_due}", &self.index("haulier_due")),
             ("{index_lane}", &self.index("haulier_lane")),
             ("{index_claims}", &self.index("haulier_claims")),
@@ -102,6 +106,13 @@ impl Tables {
     /// What is wrong with an outbox table that has these columns, if anything is.
     pub(super) fn misfit(&self, has: impl Fn(&str) -> bool) -> Option<String> {
         let missing: Vec<_> = COLUMNS.into_iter().filter(|name| !has(name)).collect();
+        if !missing.is_empty() && missing.iter().all(|name| LATER_COLUMNS.contains(name)) {
+            return Some(format!(
+                "table {} is of an earlier version, it lacks {}: {REMEDY}",
+                self.events,
+                missing.join(", "),
+            ));
+        }
         (!missing.is_empty()).then(|| {
             format!(
                 "table {} is not an outbox of Haulier, it lacks {}: name another table, or move this one away and {REMEDY}",

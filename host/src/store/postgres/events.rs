@@ -25,7 +25,7 @@ pub(super) struct Statements {
     /// Shards of a lane.
     pub(super) shards: i32,
     columns: String,
-    payload: String,
+    pub(super) payload: String,
 }
 
 /// Joins the hold on an event's key, if there is one. LATERAL with LIMIT makes it a look-up by
@@ -69,7 +69,8 @@ impl Statements {
             "e.id, e.shard, e.aggregate_type, e.aggregate_id, e.event_type, e.partition_key, e.topic, \
              e.headers::text, {payload}, e.attempts, \
              (extract(epoch FROM e.created_at) * 1000)::float8, \
-             extract(epoch FROM clock.now - greatest(e.available_at, e.created_at))::float8",
+             (extract(epoch FROM clock.now) - extract(epoch FROM greatest(e.available_at, e.created_at)))::float8, \
+             e.redelivery",
         );
         Self {
             tables: tables.clone(),
@@ -340,7 +341,7 @@ pub(super) fn event(row: &PgRow) -> Result<Event, sqlx::Error> {
     };
     let created_at_ms: f64 = row.try_get(10)?;
     let waited: f64 = row.try_get(11)?;
-    let leased: i32 = row.try_get(13)?;
+    let leased: i32 = row.try_get(14)?;
     Ok(Event {
         id,
         shard: leased,
@@ -354,7 +355,8 @@ pub(super) fn event(row: &PgRow) -> Result<Event, sqlx::Error> {
         attempts: u32::try_from(row.try_get::<i32, _>(9)?).unwrap_or_default(),
         created_at_ms: created_at_ms as i64,
         waited: Duration::try_from_secs_f64(waited).unwrap_or_default(),
-        holds_key: row.try_get(12)?,
+        redelivery: row.try_get(12)?,
+        holds_key: row.try_get(13)?,
         defect,
     })
 }

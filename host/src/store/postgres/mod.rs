@@ -4,6 +4,8 @@
 //! one of the child modules. Keeps no session state on pooled connections, holds no transaction
 //! open between calls, and never logs or returns the connection URL.
 
+mod change;
+mod desk;
 mod events;
 mod leases;
 mod row_claims;

@@ -118,7 +118,8 @@ pub(super) async fn read(
            CAST(e.event_type AS BLOB), CAST(e.partition_key AS BLOB), CAST(e.topic AS BLOB), \
            CAST(e.headers AS BLOB), CAST(e.payload AS BLOB), CAST(e.attempts AS INTEGER), \
            CAST(e.created_at AS INTEGER), max(0, ?3 - max(e.available_at, CAST(e.created_at AS INTEGER))), \
-           EXISTS (SELECT 1 FROM {held} h WHERE h.source = ?1 AND h.event_id = e.id) \
+           EXISTS (SELECT 1 FROM {held} h WHERE h.source = ?1 AND h.event_id = e.id), \
+           CAST(e.redelivery AS BLOB) \
          FROM json_each(?2) j CROSS JOIN {events} e ON e.id = j.value ORDER BY e.id",
         events = statements.tables.events,
         held = statements.tables.held_keys,
@@ -168,6 +169,7 @@ fn event(row: &SqliteRow) -> Result<Event, sqlx::Error> {
     let event_type = text(4, "event_type")?.unwrap_or_default();
     let partition_key = text(5, "partition_key")?;
     let topic = text(6, "topic")?;
+    let redelivery = text(13, "redelivery")?;
     let headers = match text(7, "headers")?.as_deref().map(json::headers) {
         None => Vec::new(),
         Some(Ok(headers)) => headers,
@@ -190,6 +192,7 @@ fn event(row: &SqliteRow) -> Result<Event, sqlx::Error> {
         attempts: u32::try_from(row.try_get::<i64, _>(9)?).unwrap_or_default(),
         created_at_ms: row.try_get(10)?,
         waited: Duration::from_millis(u64::try_from(waited).unwrap_or_default()),
+        redelivery,
         holds_key: row.try_get(12)?,
         defect,
     })

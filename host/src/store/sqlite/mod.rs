@@ -5,6 +5,8 @@
 //! share. Its clock is that of the machine. Never creates a file except when it migrates, holds no
 //! transaction open between calls, and never waits for a writer just to find that there is nothing to do.
 
+mod change;
+mod desk;
 mod events;
 mod leases;
 mod row_claims;

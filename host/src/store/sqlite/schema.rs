@@ -66,7 +66,15 @@ pub(super) async fn migrate(
     tables: &Tables,
 ) -> Result<(), sqlx::Error> {
     write_ahead(connection).await?;
-    let sql = format!("{BEGIN};\n{}\nCOMMIT;", migration_sql(config, tables));
+    let present = columns(connection, &tables.events).await?;
+    let lacking = !present.is_empty() && !present.iter().any(|column| column == "redelivery");
+    // SQLite knows no "if not exists" for columns. Two that do this at once: one fails, and says so.
+    let upgrade = if lacking {
+        format!("ALTER TABLE {} ADD COLUMN redelivery TEXT;", tables.events)
+    } else {
+        String::new()
+    };
+    let sql = format!("{BEGIN};\n{upgrade}\n{}\nCOMMIT;", migration_sql(config, tables));
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.map(|_| ())
 }
 

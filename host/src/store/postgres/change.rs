@@ -1,0 +1,249 @@
+//! What operators change: retry, discard, replay, set aside.
+//!
+//! Called by the store for the operators' desk, in one transaction a call. The rules stand at the top of
+//! the desk's contract; which change is for which state is decided there. It never touches an event that
+//! may be in the batch of a live lease.
+
+use std::collections::{HashMap, HashSet};
+
+use sqlx::{AssertSqlSafe, Row};
+
+use super::desk::{STATE, state};
+use super::events::{CLOCK, Statements};
+use super::{Connection, ids};
+use crate::event::EventId;
+use crate::store::Settle;
+use crate::store::desk::{
+    AuditId, Change, Changed, EventState, InFlight, Refusal, redelivery, refusal,
+};
+use crate::store::tables::WHOLE_LANE;
+
+/// The live batch of a shard reaches up to this id; none where nobody holds it.
+type Batches = HashMap<(String, i32), Option<i64>>;
+
+pub(super) async fn change(
+    connection: &mut Connection,
+    statements: &Statements,
+    source: &str,
+    change: &Change,
+    wanted: &[EventId],
+    audit: AuditId,
+) -> Result<Changed, sqlx::Error> {
+    let batches = lock_leases(connection, statements, source, wanted).await?;
+    let mut changed = Changed::default();
+    let mut states = HashMap::new();
+    let mut missing: HashSet<EventId> = wanted.iter().copied().collect();
+    for (id, state, in_flight) in lock_rows(connection, statements, wanted, &batches).await? {
+        missing.remove(&id);
+        match refusal(change, state, in_flight) {
+            Some(why) => changed.refused.push((id, why)),
+            None => {
+                changed.done.push(id);
+                states.insert(id, state);
+            }
+        }
+    }
+    changed.refused.extend(missing.into_iter().map(|id| (id, Refusal::Gone)));
+    changed.refused.sort_unstable_by_key(|(id, _)| *id);
+    if changed.done.is_empty() {
+        return Ok(changed);
+    }
+    let done = ids(&changed.done);
+    match change {
+        Change::Retry | Change::Replay => {
+            make_due(connection, statements, change, &states, audit).await?;
+            touch_holds(connection, statements, source, &done, "UPDATE {held} SET until = now()")
+                .await?;
+        }
+        Change::Discard(why) => {
+            discard(connection, statements, &done, why).await?;
+            touch_holds(connection, statements, source, &done, "DELETE FROM {held}").await?;
+        }
+        Change::SetAside => {
+            set_aside(connection, statements, &done).await?;
+            touch_holds(connection, statements, source, &done, "DELETE FROM {held}").await?;
+        }
+    }
+    forget_bounds(connection, statements, source, &batches).await?;
+    count(connection, statements, &done, audit).await?;
+    Ok(changed)
+}
+
+/// Keeps everybody from claiming in these events' shards until the transaction ends.
+async fn lock_leases(
+    connection: &mut Connection,
+    statements: &Statements,
+    source: &str,
+    wanted: &[EventId],
+) -> Result<Batches, sqlx::Error> {
+    // The shards first: locking and DISTINCT do not go together.
+    let sql = format!(
+        "SELECT l.lane, l.shard, l.token IS NOT NULL AND l.expires_at > clock_timestamp(), l.highest_id \
+         FROM {leases} l WHERE l.source = $1 AND (l.lane, l.shard) IN ( \
+           SELECT e.lane, s.shard FROM {events} e CROSS JOIN LATERAL (VALUES (e.shard), ({WHOLE_LANE})) s(shard) \
+           WHERE e.id = ANY($2)) \
+         ORDER BY l.lane, l.shard FOR UPDATE OF l",
+        leases = statements.tables.leases,
+        events = statements.tables.events,
+    );
+    let rows = sqlx::query(AssertSqlSafe(sql))
+        .bind(source)
+        .bind(ids(wanted))
+        .persistent(false)
+        .fetch_all(connection)
+        .await?;
+    rows.iter()
+        .map(|row| {
+            let live: Option<bool> = row.try_get(2)?;
+            let highest: i64 = row.try_get(3)?;
+            let reach = (live == Some(true)).then_some(highest);
+            Ok(((row.try_get(0)?, row.try_get(1)?), reach))
+        })
+        .collect()
+}
+
+async fn lock_rows(
+    connection: &mut Connection,
+    statements: &Statements,
+    wanted: &[EventId],
+    batches: &Batches,
+) -> Result<Vec<(EventId, EventState, InFlight)>, sqlx::Error> {
+    // In a statement of its own, which sees what the last holder of a lease has settled.
+    let sql = format!(
+        "SELECT e.id, e.lane, e.shard, {STATE}, coalesce(e.claim_expires_at > clock.now, false) \
+         FROM {events} e CROSS JOIN {CLOCK} WHERE e.id = ANY($1) ORDER BY e.id FOR UPDATE OF e",
+        events = statements.tables.events,
+    );
+    let rows = sqlx::query(AssertSqlSafe(sql))
+        .bind(ids(wanted))
+        .persistent(false)
+        .fetch_all(connection)
+        .await?;
+    rows.iter()
+        .map(|row| {
+            let id: i64 = row.try_get(0)?;
+            let (lane, shard): (String, i32) = (row.try_get(1)?, row.try_get(2)?);
+            let claimed: bool = row.try_get(4)?;
+            let taken = [shard, WHOLE_LANE].into_iter().any(|shard| {
+                let batch = batches.get(&(lane.clone(), shard)).copied().flatten();
+                batch.is_some_and(|highest| highest >= id)
+            });
+            let in_flight = if claimed || taken { InFlight::Maybe } else { InFlight::No };
+            Ok((EventId(id), state(row.try_get(3)?)?, in_flight))
+        })
+        .collect()
+}
+
+async fn make_due(
+    connection: &mut Connection,
+    statements: &Statements,
+    change: &Change,
+    states: &HashMap<EventId, EventState>,
+    audit: AuditId,
+) -> Result<(), sqlx::Error> {
+    let (ids, marks): (Vec<i64>, Vec<Option<String>>) =
+        states.iter().map(|(id, was)| (id.0, redelivery(change, *was, audit))).unzip();
+    // `now()` is the transaction's: held keys get the very same moment.
+    let sql = format!(
+        "UPDATE {events} e SET status = 'PENDING', attempts = 0, available_at = now(), published_at = NULL, \
+           claim_owner = NULL, claim_token = NULL, claim_expires_at = NULL, claim_losses = 0, \
+           redelivery = coalesce(u.mark, e.redelivery) \
+         FROM unnest($1::bigint[], $2::text[]) AS u(id, mark) WHERE e.id = u.id",
+        events = statements.tables.events,
+    );
+    sqlx::query(AssertSqlSafe(sql)).bind(ids).bind(marks).execute(connection).await.map(|_| ())
+}
+
+async fn discard(
+    connection: &mut Connection,
+    statements: &Statements,
+    done: &[i64],
+    why: &str,
+) -> Result<(), sqlx::Error> {
+    let events = &statements.tables.events;
+    match statements.settle {
+        Settle::Delete => {
+            let sql = format!("DELETE FROM {events} WHERE id = ANY($1)");
+            sqlx::query(AssertSqlSafe(sql)).bind(done).execute(connection).await
+        }
+        Settle::Mark => {
+            let sql = format!(
+                "UPDATE {events} SET status = 'PUBLISHED', published_at = clock_timestamp(), last_error = $2, \
+                   claim_owner = NULL, claim_token = NULL, claim_expires_at = NULL WHERE id = ANY($1)"
+            );
+            sqlx::query(AssertSqlSafe(sql)).bind(done).bind(why).execute(connection).await
+        }
+    }
+    .map(|_| ())
+}
+
+async fn set_aside(
+    connection: &mut Connection,
+    statements: &Statements,
+    done: &[i64],
+) -> Result<(), sqlx::Error> {
+    let sql = format!(
+        "UPDATE {} SET status = 'FAILED', claim_losses = 0 WHERE id = ANY($1)",
+        statements.tables.events
+    );
+    sqlx::query(AssertSqlSafe(sql)).bind(done).execute(connection).await.map(|_| ())
+}
+
+/// Runs `sql` on the holds that name these events.
+async fn touch_holds(
+    connection: &mut Connection,
+    statements: &Statements,
+    source: &str,
+    done: &[i64],
+    sql: &str,
+) -> Result<(), sqlx::Error> {
+    let sql = sql.replace("{held}", &statements.tables.held_keys)
+        + " WHERE source = $1 AND event_id = ANY($2)";
+    sqlx::query(AssertSqlSafe(sql)).bind(source).bind(done).execute(connection).await.map(|_| ())
+}
+
+/// What is due now may lie below what these shards' looks start from.
+async fn forget_bounds(
+    connection: &mut Connection,
+    statements: &Statements,
+    source: &str,
+    batches: &Batches,
+) -> Result<(), sqlx::Error> {
+    let (lanes, shards): (Vec<&str>, Vec<i32>) =
+        batches.keys().map(|(lane, shard)| (lane.as_str(), *shard)).unzip();
+    let sql = format!(
+        "UPDATE {leases} l SET floor_id = 0, seen_id = 0, next_due_at = NULL, mark_id = 0, mark_xmax = NULL, \
+           mark_at = '-infinity' \
+         FROM unnest($2::text[], $3::int[]) AS u(lane, shard) \
+         WHERE l.source = $1 AND l.lane = u.lane AND l.shard = u.shard",
+        leases = statements.tables.leases,
+    );
+    sqlx::query(AssertSqlSafe(sql))
+        .bind(source)
+        .bind(lanes)
+        .bind(shards)
+        .execute(connection)
+        .await
+        .map(|_| ())
+}
+
+async fn count(
+    connection: &mut Connection,
+    statements: &Statements,
+    done: &[i64],
+    audit: AuditId,
+) -> Result<(), sqlx::Error> {
+    let sql = format!(
+        "UPDATE {} SET events = events + $2, lowest_id = least(lowest_id, $3), \
+           highest_id = greatest(highest_id, $4) WHERE id = $1",
+        statements.tables.audit
+    );
+    sqlx::query(AssertSqlSafe(sql))
+        .bind(audit.0)
+        .bind(i64::try_from(done.len()).unwrap_or(i64::MAX))
+        .bind(done.iter().min())
+        .bind(done.iter().max())
+        .execute(connection)
+        .await
+        .map(|_| ())
+}
