@@ -319,3 +319,59 @@ async fn a_clock_that_is_set_back_reorders_nothing() {
     assert!(ids(&batch).is_sorted());
     assert_eq!(batch.events.len(), 2, "an event that came before the clock was set back is due");
 }
+
+/// Inserts rows until `done`, and counts them; none of them may wait for anybody's lock.
+async fn write_meanwhile(outbox: &Postgres, done: impl Future<Output = ()>) -> usize {
+    tokio::pin!(done);
+    let mut written = 0;
+    loop {
+        let insert = async {
+            let mut transaction = outbox.database.pool.begin().await.expect("begins");
+            sqlx::raw_sql(
+                "SET LOCAL lock_timeout = '200ms'; \
+                 INSERT INTO outbox (event_type, aggregate_id) VALUES ('t', 'k')",
+            )
+            .execute(&mut *transaction)
+            .await
+            .expect("an application's insert waits for nobody");
+            transaction.commit().await.expect("commits");
+        };
+        tokio::select! {
+            biased;
+            () = &mut done => return written,
+            () = insert => written += 1,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn applications_write_while_claims_and_settles_are_open() {
+    let outbox = Postgres::make(USUAL).await;
+    let store = outbox.store();
+    outbox.insert(&[of_key("k")]).await;
+    store.open_lane(&lane("default"), Ordering::Key).await.expect("opens");
+    // Every claim and every settle stays open for a while after its first write.
+    outbox
+        .database
+        .run(
+            "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS \
+               $$ BEGIN PERFORM pg_sleep(1); RETURN NULL; END $$; \
+             CREATE TRIGGER dawdle AFTER UPDATE ON haulier_lease EXECUTE FUNCTION dawdle(); \
+             CREATE TRIGGER dawdle AFTER DELETE ON outbox EXECUTE FUNCTION dawdle()",
+        )
+        .await;
+    let mut batch = None;
+    let claiming = write_meanwhile(&outbox, async {
+        batch = claim(&*store, BY_KEY).await;
+    })
+    .await;
+    let batch = batch.expect("work");
+    let settling = write_meanwhile(&outbox, async {
+        publish(&*store, &batch).await;
+    })
+    .await;
+    assert!(
+        claiming > 0 && settling > 0,
+        "{claiming} beside the claim, {settling} beside the settle"
+    );
+}

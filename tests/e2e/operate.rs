@@ -58,8 +58,12 @@ async fn a_parked_event_is_found_mended_and_retried() {
     let instance = setup.start();
     statuses(&scenario, "FAILED", 2).await;
     let listed = json(&instance, &["events", "list", "--state", "failed", "--key", "k"]);
-    let ids: Vec<i64> =
-        listed["events"].as_array().expect("a list").iter().filter_map(|e| e["id"].as_i64()).collect();
+    let ids: Vec<i64> = listed["events"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|e| e["id"].as_i64())
+        .collect();
     assert_eq!(ids, [1, 3], "{listed}");
     assert_eq!(listed["events"][0]["reason"], "topic_illegal");
     let (code, text) = instance.command(&["events", "show", "1"]);
@@ -85,7 +89,10 @@ async fn a_parked_event_is_found_mended_and_retried() {
     let audit = json(&instance, &["audit"]);
     assert_eq!(audit["audit"][1]["actor"], "ada");
     assert_eq!(audit["audit"][1]["note"], "mended");
-    assert_eq!((&audit["audit"][0]["action"], &audit["audit"][0]["events"]), (&"discard".into(), &1.into()));
+    assert_eq!(
+        (&audit["audit"][0]["action"], &audit["audit"][0]["events"]),
+        (&"discard".into(), &1.into())
+    );
     // Wrong words change nothing.
     let (code, text) = instance.command(&["events", "retry"]);
     assert!(code == Some(2) && text.contains("say which events"), "{text}");
@@ -165,7 +172,8 @@ async fn kept_events_are_replayed_in_order_beside_live_ones() {
     statuses(&scenario, "PUBLISHED", 300).await;
     let dry = json(&instances[0], &["replay", "--type", "thing.*", "--dry-run"]);
     assert_eq!((&dry["changed"], dry["events"].as_array().map(Vec::len)), (&300.into(), Some(20)));
-    let words = ["replay", "--key", "key-3", "--since", "1h", "--state", "published", "--rate", "20"];
+    let words =
+        ["replay", "--key", "key-3", "--since", "1h", "--state", "published", "--rate", "20"];
     let one_key = json(&instances[0], &words);
     assert_eq!(one_key["changed"], 43, "{one_key}");
     let all = json(&instances[0], &["replay", "--type", "thing.changed", "--newer-than", "1h"]);
@@ -176,7 +184,10 @@ async fn kept_events_are_replayed_in_order_beside_live_ones() {
     let received = kafka::read_count(topic, total).await;
     assert_eq!(received.len(), total);
     let mark = |done: &Value| format!("replay/{}", done["audit"]);
-    assert_eq!(in_order(&received, &mark(&one_key)) + in_order(&received, &mark(&all)), 43 + replayed);
+    assert_eq!(
+        in_order(&received, &mark(&one_key)) + in_order(&received, &mark(&all)),
+        43 + replayed
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -228,7 +239,10 @@ async fn the_admin_port_does_the_same_for_who_has_the_token() {
     let audit = ask("GET", "/api/audit", "", 200).await;
     let records = audit["audit"].as_array().expect("a list");
     let of = |id: &Value| records.iter().find(|one| one["id"] == *id).expect("a record");
-    assert_eq!((&of(&done["audit"])["actor"], &of(&done["audit"])["via"]), (&"bob".into(), &"api".into()));
+    assert_eq!(
+        (&of(&done["audit"])["actor"], &of(&done["audit"])["via"]),
+        (&"bob".into(), &"api".into())
+    );
     assert_eq!(of(&replay["audit"])["action"], "replay");
     assert!(!instance.log().contains(TOKEN));
 }

@@ -3,6 +3,7 @@
 //! Reads the sources and runs nothing. What may import what is the table [`LAYERS`]; which crate may
 //! be named where is [`FENCES`].
 
+mod promises;
 mod reference;
 mod snippets;
 
@@ -60,7 +61,7 @@ const LAYERS: [(&str, &[&str]); 24] = [
             "telemetry",
         ],
     ),
-    ("admin", &["operations", "settings", "telemetry", "words"]),
+    ("admin", &["event", "operations", "settings", "telemetry", "words"]),
     ("reload", &["config", "plugin", "relay", "routing", "telemetry", "transform", "words"]),
     (
         "app",
