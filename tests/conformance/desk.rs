@@ -6,8 +6,8 @@ use std::time::Duration;
 use haulier::event::EventId;
 use haulier::failure::{Cause, Failure};
 use haulier::store::{
-    Action, AuditEntry, AuditId, Batch, Change, Changed, Desk as _, DueIn, EventState, Look,
-    Outbox, Refusal, Selection, Settle,
+    Action, AuditEntry, AuditId, Batch, Change, Changed, DueIn, EventState, Look, Outbox, Refusal,
+    Selection, Settle,
 };
 
 use crate::harness::{

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use haulier::event::{EventId, Ordering};
 use haulier::store::{
-    Action, AuditEntry, Change, Desk as _, Look, Outbox, PostgresStore, Settle, Store, StoreConfig,
-    StoreError,
+    Action, AuditEntry, Change, Look, Outbox, PostgresStore, Settle, Store, StoreConfig, StoreError,
 };
 use haulier_tests::database::Database;
 use haulier_tests::process::eventually;
@@ -191,7 +190,7 @@ async fn with_bounds_in_place(outbox: &Postgres, during: impl AsyncFn()) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bounds_hide_nothing_that_is_due() {
-    let outbox = Postgres::make(crate::harness::Making { shards: 1, ..USUAL }).await;
+    let outbox = Postgres::make(Making { shards: 1, ..USUAL }).await;
     let store = outbox.store();
     outbox
         .insert(&[of_key("held"), of_key("held"), NewEvent { due_in: 25.0, ..of_key("later") }])
@@ -213,7 +212,7 @@ async fn bounds_hide_nothing_that_is_due() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bounds_never_pass_a_running_transaction() {
-    let outbox = Postgres::make(crate::harness::Making { shards: 1, ..USUAL }).await;
+    let outbox = Postgres::make(Making { shards: 1, ..USUAL }).await;
     let store = outbox.store();
     let quick = Wish { look: Look::Quick, ..BY_KEY };
     // A long transaction has id 1; what comes after it is worked on for longer than bounds need.
@@ -245,7 +244,7 @@ async fn bounds_never_pass_a_running_transaction() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_released_by_hand_keeps_its_order() {
-    let outbox = Postgres::make(crate::harness::Making { shards: 1, ..USUAL }).await;
+    let outbox = Postgres::make(Making { shards: 1, ..USUAL }).await;
     let store = outbox.store();
     let held = outbox.insert(&[of_key("held"), of_key("held")]).await;
     with_bounds_in_place(&outbox, async || {}).await;
