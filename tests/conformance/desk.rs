@@ -240,5 +240,5 @@ pub(crate) async fn who_changed_what_is_recorded<H: Harness>() {
     assert_eq!(record.note.as_deref(), Some("because"));
     desk.audit_ended(audit).await.expect("ends");
     assert!(desk.audits(1).await.expect("records")[0].ended_at_ms.is_some());
-    assert_eq!(desk.highest_id().await.expect("an id").0, inserted[2]);
+    assert_eq!(desk.horizon().await.expect("a horizon").highest.0, inserted[2]);
 }

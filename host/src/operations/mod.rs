@@ -258,7 +258,7 @@ impl Operator {
         {
             return Err(Misuse(format!("the rate must be 1 to {MOST_RATE} events a second")).into());
         }
-        let up_to = self.desk.highest_id().await?;
+        let horizon = self.desk.horizon().await?;
         let audit = match order.mode {
             Mode::DryRun => None,
             Mode::Carry => {
@@ -274,7 +274,7 @@ impl Operator {
                 Some(self.desk.audit(&entry).await?)
             }
         };
-        Ok(Work { operator: self.clone(), order: order.clone(), selection, up_to, audit })
+        Ok(Work { operator: self.clone(), order: order.clone(), selection, horizon, audit })
     }
 }
 
@@ -317,8 +317,8 @@ pub struct Work {
     operator: Operator,
     order: Order,
     selection: Selection,
-    /// What is younger was not meant: a replayed event must not be found again.
-    up_to: EventId,
+    /// What is younger was not meant, nor what is published only now: it would be published twice.
+    horizon: Horizon,
     audit: Option<AuditId>,
 }
 
@@ -371,12 +371,15 @@ impl Work {
         let mut found = 0_u64;
         loop {
             let mut page = desk.events(&self.selection, after, page_limit).await?;
-            page.retain(|event| event.id <= self.up_to);
             let Some(last) = page.last() else { break };
             after = last.id;
+            page.retain(|event| self.horizon.covers(event));
             let ids: Vec<EventId> = page.iter().map(|event| event.id).collect();
             found += ids.len() as u64;
             self.page(change, page, &ids, done).await?;
+            if after >= self.horizon.highest {
+                break;
+            }
             if let Action::Replay(rate) = self.order.action
                 && self.order.mode == Mode::Carry
             {

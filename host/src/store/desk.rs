@@ -210,6 +210,22 @@ pub struct Changed {
     pub refused: Vec<(EventId, Refusal)>,
 }
 
+/// What there was at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Horizon {
+    /// The highest id; 0 without rows.
+    pub highest: EventId,
+    /// The moment, by the database's clock, in milliseconds since the epoch.
+    pub now_ms: i64,
+}
+
+impl Horizon {
+    /// Whether an event was there, and in its present state if that is PUBLISHED.
+    pub fn covers(&self, event: &EventSeen) -> bool {
+        event.id <= self.highest && event.published_at_ms.is_none_or(|at| at <= self.now_ms)
+    }
+}
+
 /// Who does what, for the record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEntry<'a> {
@@ -268,8 +284,8 @@ pub trait Desk: Send + Sync {
     /// One event with everything.
     async fn event(&self, id: EventId) -> Result<Option<EventWhole>, StoreError>;
 
-    /// The highest id there is; 0 without rows.
-    async fn highest_id(&self) -> Result<EventId, StoreError>;
+    /// How far events go at this moment.
+    async fn horizon(&self) -> Result<Horizon, StoreError>;
 
     /// Held keys, of one lane or one key if that is given, by lane and key, those behind `after`.
     async fn held_keys(

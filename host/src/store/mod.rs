@@ -68,7 +68,7 @@ use crate::failure::Failure;
 pub use self::database::Database;
 pub use self::desk::{
     AuditEntry, AuditId, Audited, Change, Changed, Desk, DueIn, EventSeen, EventState, EventWhole,
-    HeldKey, Instant, MOST_BEHIND, MOST_CHANGED, MOST_LISTED, Refusal, Selection,
+    HeldKey, Horizon, Instant, MOST_BEHIND, MOST_CHANGED, MOST_LISTED, Refusal, Selection,
 };
 pub use self::options::{PayloadType, Settle, StoreConfig};
 pub use self::postgres::PostgresStore;

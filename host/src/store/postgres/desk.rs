@@ -14,7 +14,7 @@ use crate::failure::PluginStamp;
 use crate::store::StoreError;
 use crate::store::desk::{
     AuditEntry, AuditId, Audited, Change, Changed, Desk, DueIn, EventSeen, EventState, EventWhole,
-    HeldKey, Instant, MOST_BEHIND, Selection, like,
+    HeldKey, Horizon, Instant, MOST_BEHIND, Selection, like,
 };
 use crate::store::standing::age;
 
@@ -202,12 +202,16 @@ async fn event(
     }))
 }
 
-async fn highest_id(
+async fn horizon(
     connection: &mut Connection,
     statements: &Statements,
-) -> Result<EventId, sqlx::Error> {
-    let sql = format!("SELECT coalesce(max(id), 0) FROM {}", statements.tables.events);
-    sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(connection).await.map(EventId)
+) -> Result<Horizon, sqlx::Error> {
+    let sql = format!(
+        "SELECT coalesce(max(id), 0), (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM {}",
+        statements.tables.events
+    );
+    let row = sqlx::query(AssertSqlSafe(sql)).fetch_one(connection).await?;
+    Ok(Horizon { highest: EventId(row.try_get(0)?), now_ms: row.try_get(1)? })
 }
 
 async fn held_keys(
@@ -382,11 +386,11 @@ impl Desk for PostgresStore {
         .await
     }
 
-    async fn highest_id(&self) -> Result<EventId, StoreError> {
+    async fn horizon(&self) -> Result<Horizon, StoreError> {
         let statements = self.statements().await?;
         self.bounded("look for the youngest event", async {
             let mut connection = self.pool.acquire().await?;
-            highest_id(&mut connection, statements).await
+            horizon(&mut connection, statements).await
         })
         .await
     }
