@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::event::EventId;
 use crate::store::{
     AuditEntry, AuditId, Audited, Change, Changed, Desk, EventSeen, EventState, EventWhole,
-    HeldKey, MOST_CHANGED, MOST_LISTED, Outbox, Refusal, Selection, StoreError,
+    HeldKey, Horizon, MOST_CHANGED, MOST_LISTED, Outbox, Refusal, Selection, StoreError,
 };
 
 pub use self::answer::{audited, event, held_key, time, whole};
