@@ -234,8 +234,9 @@ impl fmt::Display for Failure {
     }
 }
 
-/// `text` without NUL (no database stores it) and cut at a character boundary.
-fn storable(text: &str) -> String {
+/// `text` without NUL (no database stores it) and cut at a character boundary, so that it has at most
+/// [`MAX_MESSAGE_BYTES`].
+pub fn storable(text: &str) -> String {
     let mut kept = text.replace('\0', "\u{fffd}");
     if kept.len() > MAX_MESSAGE_BYTES {
         let mut end = MAX_MESSAGE_BYTES - '…'.len_utf8();
