@@ -13,7 +13,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::broker::{
     Read, acknowledged, bootstrap, bulky, config, delete, events_in_order, grow, open, outgoing,
-    read, refused, sink, topic,
+    read, refused, topic,
 };
 
 const KEYS: u32 = 24;
@@ -59,6 +59,11 @@ impl<'a> MakeWriter<'a> for Log {
 
 fn attentive() -> Config {
     Config { metadata_refresh: Duration::from_secs(1), ..config() }
+}
+
+/// Asks by itself only when the test is long over.
+fn patient() -> Config {
+    Config { metadata_refresh: Duration::from_secs(3600), ..config() }
 }
 
 /// The next window of some keys.
@@ -147,10 +152,10 @@ async fn keys_change_to_added_partitions_between_two_calls() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_may_name_a_partition_that_was_just_added() {
     let topic = topic("named-new", 3, &[]).await;
-    let sink = sink();
+    let sink = KafkaSink::new(patient(), "test").unwrap();
     assert_eq!(acknowledged(&sink.publish(window(&topic, 0..4, 0), &open()).await), 80);
     grow(&topic, 12).await;
-    // What the sink remembers is good for another half minute, and the record knows better.
+    // What the sink remembers is good for another hour, and the record knows better.
     let mut receipts = Vec::new();
     let taken = eventually(SOON, async || {
         let mut record = outgoing(9, 0, &topic);
@@ -171,7 +176,7 @@ async fn a_record_may_name_a_partition_that_was_just_added() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_careful_producer_learns_of_added_partitions() {
     let topic = topic("careful", 3, &[("max.message.bytes", "2000")]).await;
-    let sink = sink();
+    let sink = KafkaSink::new(patient(), "test").unwrap();
     let mut records = window(&topic, 0..12, 0);
     records.extend((100..112).map(|slot| bulky(slot, 0, &topic, 5000)));
     let receipts = sink.publish(records, &open()).await;
