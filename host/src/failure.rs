@@ -301,7 +301,7 @@ mod tests {
     fn a_text_is_cut_between_characters_wherever_the_end_falls() {
         for letter in ["a", "é", "€", "\u{1f600}", "\0"] {
             for ahead in 0..8 {
-                let text = "x".repeat(ahead) + &letter.repeat(MAX_MESSAGE_BYTES);
+                let text = "x".repeat(ahead) + &letter.repeat(MAX_MESSAGE_BYTES + 1);
                 let kept = Failure::new(Cause::PluginTrap, text).message;
                 assert!(
                     kept.len() <= MAX_MESSAGE_BYTES && kept.ends_with('…'),
