@@ -17,8 +17,8 @@ impl FailureKind {
         }
     }
 
-    /// What happens to an event whose failure is of this kind.
-    pub fn consequence(self) -> &'static str {
+    /// What usually happens to an event whose failure is of this kind.
+    fn consequence(self) -> &'static str {
         match self {
             Self::Event => {
                 "it is tried again with growing pauses and its key is held; when its attempts are used up it \
@@ -105,6 +105,20 @@ impl Cause {
     }
 }
 
+impl Cause {
+    /// What happens to an event that failed for this cause: what its kind says, but for those that
+    /// wait for nothing.
+    pub fn consequence(self) -> &'static str {
+        match self {
+            Self::ProcessCrash => "it is parked without another try",
+            Self::LeaseEnding | Self::ShuttingDown => {
+                "it goes back as it was and is taken again, here or by another instance"
+            }
+            other => other.kind().consequence(),
+        }
+    }
+}
+
 /// All causes as a table in Markdown: code, kind, reason and consequence.
 pub fn table() -> String {
     let mut text = String::from(
@@ -119,7 +133,7 @@ pub fn table() -> String {
             cause.code(),
             kind.name(),
             cause.reason(),
-            kind.consequence()
+            cause.consequence()
         );
     }
     text
