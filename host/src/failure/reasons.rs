@@ -36,7 +36,6 @@ impl FailureKind {
 
 impl Cause {
     /// Why the cause is of its kind, in one sentence.
-    #[expect(clippy::too_many_lines, reason = "one arm for each cause")]
     pub fn reason(self) -> &'static str {
         match self {
             Self::PluginRejected => {
