@@ -3,7 +3,11 @@
 //! There are three kinds of failure, and [`Cause::kind`] is the one place that decides between
 //! them. Adapters name a cause; the relay acts on the kind. Nothing here does I/O.
 
+mod reasons;
+
 use std::fmt;
+
+pub use self::reasons::table;
 
 /// Longest failure text that is kept, in bytes. A text is for reading; the row must stay small.
 pub const MAX_MESSAGE_BYTES: usize = 4096;
@@ -75,7 +79,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Every cause.
+    /// Every cause, in the order of their kinds.
     pub const ALL: [Self; 25] = [
         Self::PluginRejected,
         Self::PluginRetry,
@@ -104,7 +108,8 @@ impl Cause {
         Self::ShuttingDown,
     ];
 
-    /// The one classification. There is no wildcard: a new cause must be placed on purpose.
+    /// The one classification. There is no wildcard: a new cause must be placed on purpose, and
+    /// [`Self::reason`] says why it stands where it stands.
     pub fn kind(self) -> FailureKind {
         match self {
             // The event itself, whatever the state of the world around it.
@@ -229,8 +234,9 @@ impl fmt::Display for Failure {
     }
 }
 
-/// `text` without NUL (no database stores it) and cut at a character boundary.
-fn storable(text: &str) -> String {
+/// `text` without NUL (no database stores it) and cut at a character boundary, so that it has at most
+/// [`MAX_MESSAGE_BYTES`].
+pub fn storable(text: &str) -> String {
     let mut kept = text.replace('\0', "\u{fffd}");
     if kept.len() > MAX_MESSAGE_BYTES {
         let mut end = MAX_MESSAGE_BYTES - '…'.len_utf8();
@@ -245,14 +251,64 @@ fn storable(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
+    /// Texts with all that databases and terminals choke on, around the length at which they are
+    /// cut.
+    fn odd_text() -> impl Strategy<Value = String> {
+        let piece = prop_oneof![
+            any::<String>(),
+            any::<char>().prop_map(String::from),
+            "[\\x00-\\x1f\\x7f]{1,8}",
+            Just("\u{1f600}".to_owned()),
+            Just("\u{feff}\u{202e}\u{fffe}".to_owned()),
+        ];
+        let pieces = proptest::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat());
+        let filling = prop_oneof![
+            Just(0),
+            MAX_MESSAGE_BYTES - 40..MAX_MESSAGE_BYTES + 40,
+            Just(1_000_000_usize)
+        ];
+        (pieces.clone(), filling, pieces)
+            .prop_map(|(before, filling, after)| before + &"x".repeat(filling) + &after)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_text_becomes_one_that_can_be_stored(text in odd_text()) {
+            let kept = Failure::new(Cause::PluginRejected, &text).message;
+            prop_assert!(kept.len() <= MAX_MESSAGE_BYTES);
+            prop_assert!(!kept.contains('\0'));
+            // Nothing but NUL is changed, and nothing but the end is lost.
+            let clean = text.replace('\0', "\u{fffd}");
+            if clean.len() <= MAX_MESSAGE_BYTES {
+                prop_assert_eq!(&kept, &clean);
+            } else {
+                let start = kept.strip_suffix('…');
+                prop_assert!(start.is_some_and(|start| clean.starts_with(start)));
+                prop_assert!(kept.len() > MAX_MESSAGE_BYTES - '…'.len_utf8() - 4);
+            }
+            let again = Failure::new(Cause::PluginRejected, &kept).message;
+            prop_assert_eq!(again, kept, "a text that was stored is stored as it is");
+        }
+    }
+
     #[test]
-    fn a_failure_text_is_always_storable() {
-        let failure = Failure::new(Cause::PluginRejected, "é\0".repeat(5000));
-        assert!(failure.message.len() <= MAX_MESSAGE_BYTES);
-        assert!(!failure.message.contains('\0'));
-        assert!(failure.message.ends_with('…'));
+    fn a_text_is_cut_between_characters_wherever_the_end_falls() {
+        for letter in ["a", "é", "€", "\u{1f600}", "\0"] {
+            for ahead in 0..8 {
+                let text = "x".repeat(ahead) + &letter.repeat(MAX_MESSAGE_BYTES + 1);
+                let kept = Failure::new(Cause::PluginTrap, text).message;
+                assert!(
+                    kept.len() <= MAX_MESSAGE_BYTES && kept.ends_with('…'),
+                    "{letter:?} {ahead}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -168,23 +168,43 @@ pub(crate) async fn released_events_are_as_before<H: Harness>() {
     }
 }
 
+/// Texts that terminals, encodings and databases choke on, and one of a megabyte.
+fn odd_texts() -> [String; 5] {
+    [
+        format!("\0\u{1f600}\\'\"{}", "é\0".repeat(600_000)),
+        (0..0x20).filter_map(char::from_u32).chain(['\u{7f}', '\u{80}', '\u{9f}']).collect(),
+        "%s $1 ?1 :a @b {} \\u0000 \\x00 E'\\\\' -- /* \"; DROP TABLE x".to_owned(),
+        "\u{feff}\u{fffe}\u{ffff}\u{202e}\u{d7ff}\u{e000}\u{10ffff}".to_owned(),
+        String::new(),
+    ]
+}
+
 pub(crate) async fn any_failure_text_can_be_stored<H: Harness>() {
     for wish in [BY_KEY, BY_ROW] {
-        let outbox = H::make(USUAL).await;
-        let inserted = outbox.insert(&[of_key("a"), of_key("b")]).await;
-        let store = outbox.store();
-        let batch = claim(&*store, wish).await.expect("work");
-        let odd =
-            Failure::new(Cause::PluginTrap, format!("\0\u{1f600}\\'\"{}", "é\0".repeat(600_000)));
-        settle(&*store, &batch, |event| {
-            if is(event, inserted[0]) {
-                Action::Park(odd.clone())
-            } else {
-                Action::Dropped(odd.message.clone())
+        for text in odd_texts() {
+            let outbox = H::make(USUAL).await;
+            let inserted =
+                outbox.insert(&[of_key("a"), of_key("b"), of_key("c"), of_key("d")]).await;
+            let store = outbox.store();
+            let batch = claim(&*store, wish).await.expect("work");
+            let odd = Failure::new(Cause::PluginTrap, &text);
+            let settled = settle(&*store, &batch, |event| {
+                let failure = odd.clone();
+                match inserted.iter().position(|id| is(event, *id)) {
+                    Some(0) => Action::Park(failure),
+                    Some(1) => Action::Retry { after: LATER, failure },
+                    Some(2) => Action::Wait { after: LATER, failure },
+                    _ => Action::Dropped(failure.message),
+                }
+            })
+            .await;
+            assert!(settled.lost.is_empty());
+            for (id, status) in inserted.iter().zip(["FAILED", "PENDING", "PENDING"]) {
+                let row = outbox.row(*id).await.expect("the row is there");
+                assert_eq!((row.0.as_str(), row.2.as_deref()), (status, Some("plugin_trap")));
+                assert_eq!(outbox.failure_text(*id).await.as_ref(), Some(&odd.message), "{text:?}");
             }
-        })
-        .await;
-        assert_eq!(outbox.row(inserted[0]).await.map(|row| row.0).as_deref(), Some("FAILED"));
+        }
     }
 }
 

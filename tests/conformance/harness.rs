@@ -60,6 +60,8 @@ pub(crate) trait Harness: Sized {
     async fn insert_late(&self, event: &NewEvent, during: impl AsyncFnOnce()) -> i64;
     /// Status, attempts and stored failure kind of a row, or `None` when it is gone.
     async fn row(&self, id: i64) -> Option<(String, i32, Option<String>)>;
+    /// The stored text of a row's last failure.
+    async fn failure_text(&self, id: i64) -> Option<String>;
     /// Makes a published row older.
     async fn age_published(&self, id: i64, seconds: f64);
     /// Makes it longer ago that an instance was heard of.

@@ -120,6 +120,14 @@ impl Harness for Sqlite {
         Some((row.get(0), row.get(1), row.get(2)))
     }
 
+    async fn failure_text(&self, id: i64) -> Option<String> {
+        sqlx::query_scalar("SELECT last_error FROM outbox WHERE id = ?1")
+            .bind(id)
+            .fetch_one(&self.pool)
+            .await
+            .expect("reads")
+    }
+
     async fn age_published(&self, id: i64, seconds: f64) {
         sqlx::query("UPDATE outbox SET published_at = published_at - CAST(?2 * 1000 AS INTEGER) WHERE id = ?1")
             .bind(id)

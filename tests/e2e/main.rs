@@ -7,6 +7,7 @@ mod content;
 mod crash;
 mod demo;
 mod examples;
+mod forbidden;
 mod health;
 mod init;
 mod isolation;

@@ -10,8 +10,9 @@ use haulier::clock::Moment;
 use haulier::event::{Header, Record};
 use haulier::sink::kafka::{Config, KafkaSink};
 use haulier::sink::{Fence, Outgoing, Receipt};
+use haulier_tests::process::eventually;
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::message::{Headers as _, Message as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
@@ -52,16 +53,46 @@ pub(crate) async fn topic(name: &str, partitions: i32, settings: &[(&str, &str)]
 }
 
 pub(crate) async fn create(name: &str, partitions: i32, settings: &[(&str, &str)]) {
-    let admin: AdminClient<_> =
-        ClientConfig::new().set("bootstrap.servers", bootstrap()).create().unwrap();
     let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
     for (name, value) in settings {
         topic = topic.set(name, value);
     }
     let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(20)));
-    for result in admin.create_topics(&[topic], &options).await.unwrap() {
+    for result in admin().create_topics(&[topic], &options).await.unwrap() {
         result.unwrap();
     }
+}
+
+fn admin() -> AdminClient<rdkafka::client::DefaultClientContext> {
+    ClientConfig::new().set("bootstrap.servers", bootstrap()).create().unwrap()
+}
+
+/// Adds partitions to a topic, up to that number, and waits until the broker shows them.
+pub(crate) async fn grow(topic: &str, partitions: usize) {
+    let wish = NewPartitions::new(topic, partitions);
+    for result in admin().create_partitions(&[wish], &AdminOptions::new()).await.unwrap() {
+        result.unwrap();
+    }
+    shows(topic, partitions).await;
+}
+
+/// Deletes a topic, and waits until the broker shows it no more.
+pub(crate) async fn delete(topic: &str) {
+    for result in admin().delete_topics(&[topic], &AdminOptions::new()).await.unwrap() {
+        result.unwrap();
+    }
+    shows(topic, 0).await;
+}
+
+async fn shows(topic: &str, partitions: usize) {
+    let admin = admin();
+    let shown = eventually(Duration::from_secs(30), async || {
+        let metadata = admin.inner().fetch_metadata(None, Duration::from_secs(10)).unwrap();
+        let found = metadata.topics().iter().find(|it| it.name() == topic);
+        found.map_or(0, |topic| topic.partitions().len()) == partitions
+    })
+    .await;
+    assert!(shown, "{topic} has not {partitions} partitions");
 }
 
 /// A record as it was read back.

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::broker::{acknowledged, bootstrap, open, outgoing, read, setting, topic};
 
-fn secured(options: &[(&str, &str)]) -> Config {
+pub(crate) fn secured(options: &[(&str, &str)]) -> Config {
     let common = [
         ("security.protocol", "sasl_ssl".to_owned()),
         ("ssl.ca.location", setting("HAULIER_TEST_KAFKA_CA")),

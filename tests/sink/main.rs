@@ -7,7 +7,10 @@
 
 mod broker;
 mod content;
+mod forbidden;
 mod login;
 mod order;
 mod outage;
+mod partitions;
+mod rules;
 mod trouble;

@@ -54,7 +54,12 @@ async fn events_that_alternate_between_topics_stay_in_order() {
 }
 
 /// Slots of `events` events each, of which those in `faulty` are too large for the topic.
-fn with_faults(topic: &str, slots: u32, events: u32, faulty: &[(u32, u32)]) -> Vec<Outgoing> {
+pub(crate) fn with_faults(
+    topic: &str,
+    slots: u32,
+    events: u32,
+    faulty: &[(u32, u32)],
+) -> Vec<Outgoing> {
     let mut records = Vec::new();
     for event in 0..events {
         for slot in 0..slots {
@@ -70,7 +75,12 @@ fn with_faults(topic: &str, slots: u32, events: u32, faulty: &[(u32, u32)]) -> V
 
 /// Checks that exactly the faulty events are refused, what follows them in their slot is unsent,
 /// everything else is acknowledged, and the topic holds just that, in order.
-fn check_faults(topic: &str, records: &[Outgoing], receipts: &[Receipt], faulty: &[(u32, u32)]) {
+pub(crate) fn check_faults(
+    topic: &str,
+    records: &[Outgoing],
+    receipts: &[Receipt],
+    faulty: &[(u32, u32)],
+) {
     let mut expected = std::collections::BTreeMap::<u32, Vec<u32>>::new();
     for (sent, receipt) in records.iter().zip(receipts) {
         let first =

@@ -5,29 +5,42 @@
 
 use std::process::{Command, Output};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering as Memory};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering as Memory};
 use std::time::Duration;
 
 use haulier::sink::kafka::{Config, KafkaSink};
 use haulier::sink::{Receipt, Sink as _};
+use haulier_tests::process::eventually;
 
 use crate::broker::{config, events_in_order, open, outgoing, read, refused, setting, topic};
 
 const SLOTS: u32 = 40;
 const WINDOW: u32 = 25;
 
+/// What the loops share with the test.
+#[derive(Default)]
+struct Run {
+    end: AtomicBool,
+    acknowledged: AtomicUsize,
+}
+
+impl Run {
+    /// Waits until every loop can have published another few windows.
+    async fn progress(&self) {
+        let wanted = self.acknowledged.load(Memory::Acquire) + 3 * (SLOTS * WINDOW) as usize;
+        let on = eventually(Duration::from_secs(120), async || {
+            self.acknowledged.load(Memory::Acquire) >= wanted
+        })
+        .await;
+        assert!(on, "nothing is acknowledged any more");
+    }
+}
+
 /// Publishes window after window of each slot's events, as the relay would: what is not
-/// acknowledged is sent again from the first such event of its slot on. Returns how many events
-/// each slot had in the end.
-async fn carry(
-    sink: Arc<KafkaSink>,
-    topic: String,
-    slots: std::ops::Range<u32>,
-    end: Arc<AtomicBool>,
-) -> u32 {
+/// acknowledged is sent again from the first such event of its slot on.
+async fn carry(sink: Arc<KafkaSink>, topic: String, slots: std::ops::Range<u32>, run: Arc<Run>) {
     let mut next: Vec<u32> = slots.clone().map(|_| 0).collect();
-    let mut total = 0;
-    while !end.load(Memory::Acquire) {
+    while !run.end.load(Memory::Acquire) {
         let mut records = Vec::new();
         for event in 0..WINDOW {
             for (at, slot) in slots.clone().enumerate() {
@@ -43,13 +56,12 @@ async fn carry(
                 of_slot.take_while(|(_, receipt)| **receipt == Receipt::Acknowledged).count();
             next[at] += u32::try_from(done).unwrap();
             failed |= done < WINDOW as usize;
-            total += u32::try_from(done).unwrap();
+            run.acknowledged.fetch_add(done, Memory::AcqRel);
         }
         while failed && sink.ready().await.is_err() {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
-    total
 }
 
 fn services(arguments: &[&str]) -> Output {
@@ -69,34 +81,34 @@ async fn outage_of_the_broker_costs_neither_order_nor_events() {
     let topic = topic("outage", 6, &[]).await;
     let config = Config { publish_timeout: Duration::from_secs(4), ..config() };
     let sink = Arc::new(KafkaSink::new(config, "test").unwrap());
-    let end = Arc::new(AtomicBool::new(false));
+    let run = Arc::new(Run::default());
     let calls: Vec<_> = (0..4)
         .map(|call| {
             let slots = call * SLOTS / 4..(call + 1) * SLOTS / 4;
-            tokio::spawn(carry(Arc::clone(&sink), topic.clone(), slots, Arc::clone(&end)))
+            tokio::spawn(carry(Arc::clone(&sink), topic.clone(), slots, Arc::clone(&run)))
         })
         .collect();
     for round in 0..3 {
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        run.progress().await;
         signal("-STOP");
+        // How long the fault lasts: once shorter than the publish timeout, then longer.
         tokio::time::sleep(Duration::from_secs(if round == 0 { 2 } else { 7 })).await;
         signal("-CONT");
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        run.progress().await;
         for action in ["kill", "start"] {
             let output = services(&[action, "kafka"]);
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         }
     }
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    end.store(true, Memory::Release);
-    let mut total = 0;
+    run.progress().await;
+    run.end.store(true, Memory::Release);
     for call in calls {
-        total += call.await.unwrap();
+        call.await.unwrap();
     }
     let records = read(&crate::broker::bootstrap(), &topic);
     let there = events_in_order(&records);
     let different: usize = there.values().map(Vec::len).sum();
-    assert!(different >= total as usize);
+    assert!(different >= run.acknowledged.load(Memory::Acquire));
     for (slot, events) in there {
         // In order and without a gap.
         assert!(events.iter().zip(0..).all(|(event, at)| *event == at), "slot {slot}");

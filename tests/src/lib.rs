@@ -3,6 +3,7 @@
 //! Used by every tier in this crate. Nothing here asserts how the relay does its work, only what was
 //! committed and what arrived.
 
+pub mod access;
 pub mod build;
 pub mod checker;
 pub mod database;

@@ -3,6 +3,7 @@
 //! Reads the sources and runs nothing. What may import what is the table [`LAYERS`]; which crate may
 //! be named where is [`FENCES`].
 
+mod causes;
 mod promises;
 mod reference;
 mod snippets;

@@ -14,6 +14,7 @@ pub(super) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What an error of the driver means for the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Nature {
     /// The same call may succeed later.
     Passing,

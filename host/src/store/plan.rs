@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{Action, Settlement};
 use crate::event::Ordering;
-use crate::failure::Failure;
+use crate::failure::{Failure, storable};
 
 /// When an event is due again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl<'a> Plan<'a> {
                 self.let_go(one);
             }
             Action::Dropped(reason) => {
-                let reason = format!("dropped: {reason}").replace('\0', "\u{fffd}");
+                let reason = storable(&format!("dropped: {reason}"));
                 self.done.push(Done { id, reason: Some(reason) });
                 self.let_go(one);
             }

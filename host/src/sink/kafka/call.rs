@@ -9,22 +9,22 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::sync::watch;
 
 use crate::clock::Moment;
-use crate::failure::{Cause, Failure};
+use crate::failure::{Cause, Failure, FailureKind};
 use crate::sink::{Fence, Outgoing, Receipt};
 
+use super::check;
 use super::classify::{Verdict, concerns_topic, verdict};
+use super::destination::{Destination, Lookup, choose};
 use super::gates::Pass;
 use super::lane::Lane;
 use super::producer::{Board, Generation, Handover, Kind, Report, Retired};
 use super::schedule::{Candidate, Schedule, Target};
 use super::topics::Topic;
-use super::{check, partition};
 
 /// How often a waiting call looks again even if nobody wakes it: the fence may have moved.
 const TICK: Duration = Duration::from_millis(100);
@@ -35,18 +35,6 @@ const GIVE_UP: Duration = Duration::from_secs(10);
 /// How many producers one call may use up: each topic that refuses records spoils at most one, and
 /// a cluster that spoils more than this is not well.
 const REPLACEMENTS: u32 = 32;
-
-type Lookup<'a> = BoxFuture<'a, (usize, Result<Topic, Failure>)>;
-
-/// A topic that records of this call go to.
-struct Destination {
-    name: String,
-    /// The records that go there.
-    records: Vec<usize>,
-    number: Option<u32>,
-    /// The failure that closed it for this call.
-    closed: Option<Failure>,
-}
 
 /// One batch on its way.
 pub(super) struct Call<'a> {
@@ -75,6 +63,8 @@ enum Pause {
     Wait,
     /// A producer of this kind has to be replaced first.
     Replace(Kind),
+    /// The producer of this kind has to ask about the topic at this place first.
+    Teach(Kind, usize),
 }
 
 impl<'a> Call<'a> {
@@ -110,9 +100,7 @@ impl<'a> Call<'a> {
         let lane = self.lane;
         let mut lookups: FuturesUnordered<Lookup<'a>> = (0..self.destinations.len())
             .filter(|&place| !self.destinations[place].records.is_empty())
-            .map(|place| {
-                lookup(lane, self.destinations[place].name.clone(), place, &self.pipelined)
-            })
+            .map(|place| self.destinations[place].lookup(place, lane, &self.pipelined))
             .collect();
         loop {
             progress.mark_unchanged();
@@ -128,11 +116,16 @@ impl<'a> Call<'a> {
             if self.is_over() {
                 break;
             }
-            if let Pause::Replace(kind) = pause
-                && self.out[slot(kind)] == 0
-            {
-                self.replace(kind).await;
-                continue;
+            match pause {
+                Pause::Replace(kind) if self.out[slot(kind)] == 0 => {
+                    self.replace(kind).await;
+                    continue;
+                }
+                Pause::Teach(kind, place) => {
+                    self.teach(kind, place).await;
+                    continue;
+                }
+                Pause::Replace(_) | Pause::Wait => {}
             }
             self.wait(&mut progress, &mut lookups).await;
         }
@@ -173,7 +166,12 @@ impl<'a> Call<'a> {
             () = tokio::time::sleep(TICK) => None,
         };
         if let Some((place, answer)) = found {
-            self.locate(place, answer);
+            if self.destinations[place].has_doubts(&answer, &self.records) {
+                self.lane.topics.doubt(&self.destinations[place].name);
+                lookups.push(self.destinations[place].lookup(place, self.lane, &self.pipelined));
+            } else {
+                self.locate(place, answer);
+            }
         }
         self.give_up_on_the_dead();
     }
@@ -243,7 +241,13 @@ impl<'a> Call<'a> {
                 Handover::Gated => self.schedule.gated(index),
                 Handover::Full => break,
                 Handover::Retired => return Pause::Replace(kind),
-                Handover::Rejected(code) => self.rejected(index, code),
+                Handover::Rejected(code) => {
+                    let place = self.destination[index];
+                    if is_unaware(code) && !self.destinations[place].taught[slot(kind)] {
+                        return Pause::Teach(kind, place);
+                    }
+                    self.rejected(index, code);
+                }
             }
         }
         Pause::Wait
@@ -347,6 +351,21 @@ impl<'a> Call<'a> {
         self.halted.get_or_insert(failure);
     }
 
+    /// Lets a producer ask about a topic of which it knows less than we do: another one was asked, and
+    /// the topic has grown or been made anew since this one was.
+    async fn teach(&mut self, kind: Kind, place: usize) {
+        self.destinations[place].taught[slot(kind)] = true;
+        let producer = match kind {
+            Kind::Pipelined => Some(&self.pipelined),
+            Kind::Careful => self.careful.as_ref(),
+        };
+        let Some(producer) = producer.map(Arc::clone) else { return };
+        let name = &self.destinations[place].name;
+        if let Err(silence) = self.lane.topics.teach(name, &producer).await {
+            self.halt(silence);
+        }
+    }
+
     async fn replace(&mut self, kind: Kind) {
         let Some(left) = self.replacements.checked_sub(1) else {
             let text = "one producer after the other gave up";
@@ -397,20 +416,9 @@ impl<'a> Call<'a> {
     }
 }
 
-impl Destination {
-    fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), records: Vec::new(), number: None, closed: None }
-    }
-}
-
-fn lookup<'a>(
-    lane: &'a Lane,
-    name: String,
-    place: usize,
-    producer: &Arc<Generation>,
-) -> Lookup<'a> {
-    let producer = Arc::clone(producer);
-    Box::pin(async move { (place, lane.topics.find(&name, &producer).await) })
+/// Whether a client says by this that it does not know where a record should go.
+fn is_unaware(code: Code) -> bool {
+    matches!(code, Code::UnknownPartition | Code::UnknownTopic)
 }
 
 /// The place of a kind in `Call::out`.
@@ -421,29 +429,10 @@ fn slot(kind: Kind) -> usize {
     }
 }
 
-/// The partition a record goes to.
-fn choose(outgoing: &Outgoing, topic: Topic) -> Result<i32, Failure> {
-    let record = &outgoing.record;
-    match (record.partition, &record.key) {
-        (Some(partition), _) if partition < topic.partitions => Ok(partition),
-        (Some(partition), _) => Err(Failure::new(
-            Cause::PartitionIllegal,
-            format!(
-                "partition {partition} does not exist: topic '{}' has {}",
-                record.topic, topic.partitions
-            ),
-        )),
-        (None, Some(key)) => Ok(partition::for_key(key, topic.partitions)),
-        (None, None) => Ok(partition::for_affinity(outgoing.affinity, topic.partitions)),
-    }
-}
-
 /// The receipt of a record that was not sent because of `failure`.
 fn receipt(failure: Failure) -> Receipt {
     match failure.kind() {
-        crate::failure::FailureKind::Infrastructure => Receipt::Unknown(failure),
-        crate::failure::FailureKind::Event | crate::failure::FailureKind::Destination => {
-            Receipt::Refused(failure)
-        }
+        FailureKind::Infrastructure => Receipt::Unknown(failure),
+        FailureKind::Event | FailureKind::Destination => Receipt::Refused(failure),
     }
 }

@@ -20,6 +20,7 @@ mod call;
 mod check;
 mod classify;
 mod context;
+mod destination;
 mod gates;
 mod lane;
 mod options;

@@ -4,6 +4,10 @@
 //! producer's own client, so that the producer knows what we know; the question blocks and is
 //! asked on a blocking thread. A topic that is not there is asked for a few times, since asking
 //! may have created it.
+//!
+//! A publish call looks each topic up once and keeps to that answer. So when partitions are added,
+//! no call sends a key by both maps; and since the records of a key are never in two calls at a time,
+//! those that went by the old map are acknowledged before the first goes by the new one.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering as Memory};
@@ -28,6 +32,8 @@ const TRIES: u32 = 4;
 const BETWEEN_TRIES: Duration = Duration::from_millis(300);
 /// How long it is remembered that a topic cannot be used.
 const REFUSAL_AGE: Duration = Duration::from_secs(3);
+/// How old an answer may be and still prove that a partition does not exist.
+const DOUBT_AGE: Duration = Duration::from_secs(1);
 /// The most topics that are remembered; names come from rows and may be anything.
 const MAX_TOPICS: usize = 10_000;
 
@@ -44,6 +50,8 @@ struct Entry {
     /// Kept as long as the entry, so that one topic never has two sets of gates.
     number: u32,
     partitions: Result<i32, Failure>,
+    /// The last number of partitions that anybody told, if one did.
+    told: Option<i32>,
     asked: Moment,
 }
 
@@ -96,23 +104,56 @@ impl Topics {
         if let Some(answer) = self.fresh(name) {
             return answer;
         }
+        let answer = self.ask(name, producer).await;
+        self.remember(name, answer)
+    }
+
+    /// Asks about topic `name` through `producer`, whatever is remembered, so that this producer
+    /// knows what others know already.
+    ///
+    /// # Errors
+    /// An infrastructure failure if nobody answered.
+    pub(super) async fn teach(
+        &self,
+        name: &str,
+        producer: &Arc<Generation>,
+    ) -> Result<(), Failure> {
+        let Ok(_permit) = self.questions.acquire().await else {
+            return Err(Failure::new(Cause::ShuttingDown, "the sink is closed"));
+        };
+        let answer = self.ask(name, producer).await;
+        let silence = answer.as_ref().err().filter(|failure| is_silence(failure)).cloned();
+        // What the answer says of the topic is for those who look it up.
+        let _ = self.remember(name, answer);
+        silence.map_or(Ok(()), Err)
+    }
+
+    async fn ask(&self, name: &str, producer: &Arc<Generation>) -> Result<i32, Failure> {
         let mut tries = 0;
-        let answer = loop {
+        loop {
             tries += 1;
             let answer = ask(name.to_owned(), Arc::clone(producer), self.question).await;
             match &answer {
                 Err(failure) if failure.cause == Cause::TopicUnknown && tries < TRIES => {
                     tokio::time::sleep(BETWEEN_TRIES).await;
                 }
-                Ok(_) | Err(_) => break answer,
+                Ok(_) | Err(_) => return answer,
             }
-        };
-        self.remember(name, answer)
+        }
     }
 
     /// Forgets what is known of topic `name`: it turned out to be wrong.
     pub(super) fn forget(&self, name: &str) {
         if let Some(entry) = self.lock().get_mut(name) {
+            entry.asked = Moment::from_millis(0);
+        }
+    }
+
+    /// Forgets what is known of topic `name` if that is not quite new: it may have grown.
+    pub(super) fn doubt(&self, name: &str) {
+        if let Some(entry) = self.lock().get_mut(name)
+            && entry.asked.elapsed() >= DOUBT_AGE
+        {
             entry.asked = Moment::from_millis(0);
         }
     }
@@ -134,6 +175,10 @@ impl Topics {
                 }
                 Err(failure) if is_silence(&failure) => {}
                 Ok(_) | Err(_) => {
+                    if let (Some(was), Ok(now)) = (entry.told, &partitions) {
+                        notice(name, was, *now);
+                    }
+                    entry.told = partitions.as_ref().ok().copied().or(entry.told);
                     entry.partitions = partitions;
                     entry.asked = Moment::now();
                 }
@@ -144,6 +189,7 @@ impl Topics {
             Err(failure) if is_silence(&failure) => return Err(failure),
             Ok(_) | Err(_) => Entry {
                 number: self.numbers.fetch_add(1, Memory::Relaxed),
+                told: partitions.as_ref().ok().copied(),
                 partitions,
                 asked: Moment::now(),
             },
@@ -159,6 +205,17 @@ impl Topics {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Says that a topic has another number of partitions than before.
+fn notice(topic: &str, was: i32, now: i32) {
+    if now > was {
+        tracing::info!(target: "haulier::kafka", topic, was, now,
+            "partitions were added; keys change to their new ones, each with its next batch");
+    } else if now < was {
+        tracing::warn!(target: "haulier::kafka", topic, was, now,
+            "topic has fewer partitions than before; it was made anew");
     }
 }
 

@@ -5,6 +5,7 @@
 //! open between calls, and never logs or returns the connection URL.
 
 mod change;
+mod classify;
 mod desk;
 mod events;
 mod leases;
@@ -23,8 +24,9 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, PgPool, Postgres, Transaction};
 use tokio::sync::OnceCell;
 
+use self::classify::nature;
 use self::schema::Found;
-use super::calls::{self, ACQUIRE_TIMEOUT, Nature};
+use super::calls::{self, ACQUIRE_TIMEOUT};
 use super::tables::{Tables, leased_shards};
 use super::{
     Batch, BatchClaim, ClaimRequest, HaltedKeys, Heartbeat, InstanceSeen, LaneFound, LaneStats,
@@ -147,33 +149,6 @@ impl PostgresStore {
 
     fn unfit(&self, problem: String) -> StoreError {
         calls::unfit(&self.config.source, problem)
-    }
-}
-
-/// Sorts driver errors by SQLSTATE class (PostgreSQL manual, appendix A).
-fn nature(error: &sqlx::Error) -> Nature {
-    let sqlx::Error::Database(database) = error else {
-        return match error {
-            sqlx::Error::Configuration(_)
-            | sqlx::Error::ColumnDecode { .. }
-            | sqlx::Error::Decode(_)
-            | sqlx::Error::ColumnNotFound(_)
-            | sqlx::Error::ColumnIndexOutOfBounds { .. }
-            | sqlx::Error::TypeNotFound { .. } => Nature::Lasting,
-            // The rest are connections that could not be had, broke, or timed out.
-            _ => Nature::Passing,
-        };
-    };
-    let code = database.code().unwrap_or_default();
-    match (code.get(..2).unwrap_or_default(), &*code) {
-        // Undefined table, undefined column: not migrated, or to another version.
-        (_, "42P01" | "42703") => Nature::Schema,
-        // Connection, authorisation and database name (a password being changed, a database being
-        // restored), resources, operator intervention, system error; serialisation failure and deadlock; read-only while a standby is being promoted; too many connections.
-        ("08" | "28" | "3D" | "40" | "53" | "57" | "58", _) | (_, "25006" | "55P03") => {
-            Nature::Passing
-        }
-        _ => Nature::Lasting,
     }
 }
 

@@ -6,6 +6,7 @@
 //! transaction open between calls, and never waits for a writer just to find that there is nothing to do.
 
 mod change;
+mod classify;
 mod desk;
 mod events;
 mod leases;
@@ -28,8 +29,9 @@ use sqlx::{
 };
 use tokio::sync::OnceCell;
 
+use self::classify::nature;
 use self::schema::Found;
-use super::calls::{self, ACQUIRE_TIMEOUT, Nature};
+use super::calls::{self, ACQUIRE_TIMEOUT};
 use super::tables::{Tables, leased_shards};
 use super::{
     Batch, BatchClaim, ClaimRequest, HaltedKeys, Heartbeat, InstanceSeen, LaneFound, LaneStats,
@@ -48,21 +50,6 @@ const BEGIN: &str = "BEGIN IMMEDIATE";
 
 /// How long a write waits for other writers of the file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// Primary result codes (<https://www.sqlite.org/rescode.html>).
-mod code {
-    pub(super) const ERROR: i32 = 1;
-    pub(super) const BUSY: i32 = 5;
-    pub(super) const LOCKED: i32 = 6;
-    pub(super) const READONLY: i32 = 8;
-    pub(super) const INTERRUPT: i32 = 9;
-    pub(super) const IOERR: i32 = 10;
-    pub(super) const FULL: i32 = 13;
-    pub(super) const CANTOPEN: i32 = 14;
-    pub(super) const PROTOCOL: i32 = 15;
-    pub(super) const SCHEMA: i32 = 17;
-    pub(super) const NOMEM: i32 = 7;
-}
 
 /// The type every statement runs on.
 type Connection = SqliteConnection;
@@ -193,52 +180,6 @@ async fn settle_for_normal(connection: &mut Connection) -> Result<(), sqlx::Erro
         connection.execute("PRAGMA synchronous = NORMAL").await?;
     }
     Ok(())
-}
-
-/// The primary result code of an error of SQLite itself.
-fn primary_code(error: &sqlx::Error) -> Option<i32> {
-    let sqlx::Error::Database(database) = error else { return None };
-    let extended: i32 = database.code()?.parse().ok()?;
-    Some(extended & 0xff)
-}
-
-/// Whether somebody else has the file at this moment.
-fn is_busy(error: &sqlx::Error) -> bool {
-    matches!(primary_code(error), Some(code::BUSY | code::LOCKED))
-}
-
-fn nature(error: &sqlx::Error) -> Nature {
-    let sqlx::Error::Database(database) = error else {
-        return match error {
-            sqlx::Error::Configuration(_)
-            | sqlx::Error::ColumnDecode { .. }
-            | sqlx::Error::Decode(_)
-            | sqlx::Error::ColumnNotFound(_)
-            | sqlx::Error::ColumnIndexOutOfBounds { .. }
-            | sqlx::Error::TypeNotFound { .. } => Nature::Lasting,
-            // The rest are connections that could not be had or broke.
-            _ => Nature::Passing,
-        };
-    };
-    let missing = ["no such table", "no such column", "no such index"];
-    match primary_code(error) {
-        Some(code::ERROR) if missing.iter().any(|text| database.message().contains(text)) => {
-            Nature::Schema
-        }
-        Some(
-            code::BUSY
-            | code::LOCKED
-            | code::NOMEM
-            | code::READONLY
-            | code::INTERRUPT
-            | code::IOERR
-            | code::FULL
-            | code::CANTOPEN
-            | code::PROTOCOL
-            | code::SCHEMA,
-        ) => Nature::Passing,
-        _ => Nature::Lasting,
-    }
 }
 
 #[async_trait]

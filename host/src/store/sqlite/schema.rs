@@ -87,7 +87,7 @@ async fn write_ahead(connection: &mut Connection) -> Result<(), sqlx::Error> {
             .fetch_one(&mut *connection)
             .await;
         match set {
-            Err(error) if super::is_busy(&error) && started.elapsed() < WAL_LIMIT => {
+            Err(error) if super::classify::is_busy(&error) && started.elapsed() < WAL_LIMIT => {
                 tokio::time::sleep(WAL_PAUSE).await;
             }
             other => return other.map(|_| ()),
