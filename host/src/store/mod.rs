@@ -47,6 +47,8 @@
 
 mod calls;
 mod database;
+#[cfg(test)]
+mod memory;
 mod names;
 mod options;
 mod plan;
@@ -65,6 +67,8 @@ use crate::event::{Event, EventId, LaneName, Ordering, OrderingKey};
 use crate::failure::Failure;
 
 pub use self::database::Database;
+#[cfg(test)]
+pub(crate) use self::memory::{Planted, Status, Table};
 pub use self::options::{PayloadType, Settle, StoreConfig};
 pub use self::postgres::PostgresStore;
 pub use self::sqlite::SqliteStore;
