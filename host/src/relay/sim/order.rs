@@ -84,14 +84,15 @@ impl World {
         None
     }
 
-    /// Whether an earlier event of its order halts it.
+    /// Whether an event before it in its order halts it; one that its writer has put off can be halted by
+    /// any.
     fn is_halted(&self, id: i64) -> bool {
-        let domain = self.checks.events.get(&id).and_then(|known| known.domain);
+        let Some(known) = self.checks.events.get(&id) else { return false };
         let halts = |event: i64| {
             let by = self.checks.events.get(&event).and_then(|known| known.domain);
-            event < id && by == domain
+            by == known.domain && (event < id || known.scheduled)
         };
-        domain.is_some()
+        known.domain.is_some()
             && self.table.held.values().any(|held| held.until >= NEVER && halts(held.event_id))
     }
 

@@ -14,7 +14,7 @@ use super::link::CLAIM;
 use super::scenario::{Script, TOPICS};
 use super::world::{Process, Shared, Step};
 use crate::event::{Delivery, Event, LaneName, Outcome, PayloadChoice};
-use crate::failure::{Cause, Failure, PluginStamp};
+use crate::failure::{Failure, PluginStamp};
 use crate::relay::Rules;
 use crate::routing::{Pattern, Route, Routes};
 use crate::transform::{InUse, Plugins, Transform, Transformed};
@@ -143,6 +143,3 @@ impl Scripted {
 pub(super) fn topic(number: usize) -> String {
     format!("topic-{number}")
 }
-
-/// What an unreadable row fails with.
-pub(super) const UNREADABLE: Cause = Cause::RowUnreadable;
