@@ -369,8 +369,7 @@ impl Table {
             careless || owner == Some(token)
         };
         let (owned, lost): (Vec<_>, Vec<_>) = settlements.iter().partition(is_ours);
-        let mut settled =
-            Settled { lost: lost.iter().map(|one| one.id).collect(), lost_claims: 0 };
+        let mut settled = Settled { lost: lost.iter().map(|one| one.id).collect(), lost_claims: 0 };
         self.forgive(claim, &settled.lost, &mut settled.lost_claims);
         let plan = Plan::of(&owned, claim.ordering);
         for done in &plan.done {
@@ -378,7 +377,10 @@ impl Table {
         }
         for put_off in &plan.deferred {
             let id = put_off.id;
-            self.finish(id, if put_off.status == "FAILED" { Status::Failed } else { Status::Pending });
+            self.finish(
+                id,
+                if put_off.status == "FAILED" { Status::Failed } else { Status::Pending },
+            );
             if let Some(row) = self.rows.get_mut(&id) {
                 row.event.attempts += put_off.attempts.unsigned_abs();
                 row.available_at = due_at(put_off.due, now).unwrap_or(row.available_at);

@@ -101,8 +101,8 @@ impl Producer {
             // What the process has taken and not yet sent stays with it while it is frozen.
             self.process.pass().await;
             let fates = self.send(accepted.clone()).await;
-            closed |= fates.iter().any(|fate| *fate != Receipt::Acknowledged)
-                && flaw != Flaw::SlotGoesOn;
+            closed |=
+                fates.iter().any(|fate| *fate != Receipt::Acknowledged) && flaw != Flaw::SlotGoesOn;
             receipts.extend(accepted.into_iter().zip(fates));
         }
         receipts.extend(records.map(|sent| (sent, Receipt::Unsent)));

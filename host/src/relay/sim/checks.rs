@@ -90,7 +90,13 @@ pub(super) struct Checks {
 }
 
 impl Checks {
-    pub(super) fn committed(&mut self, id: i64, script: Script, domain: Option<u8>, scheduled: bool) {
+    pub(super) fn committed(
+        &mut self,
+        id: i64,
+        script: Script,
+        domain: Option<u8>,
+        scheduled: bool,
+    ) {
         let known = Known {
             failures: if script == Script::Unreadable { u32::MAX } else { 0 },
             script,
@@ -201,7 +207,8 @@ impl World {
     fn check_claimed(&mut self, number: u64, id: i64, suspicion: Suspicion) {
         let now = self.now();
         let Some(known) = self.checks.events.get(&id) else {
-            return self.violated(format!("claim {number} has event {id}, which was not committed"));
+            return self
+                .violated(format!("claim {number} has event {id}, which was not committed"));
         };
         let waits = known.domain.and_then(|domain| self.checks.waiting.get(&domain)).copied();
         let (lone, published) = (known.lone_losses, known.published_by);
@@ -269,7 +276,9 @@ impl World {
         let lost = self.checks.is_lost(number, event);
         let needed = millis(self.scenario.publish_timeout);
         if when == HandOver::AtOnce && (lost || left < needed) {
-            self.violated(format!("claim {number} hands over {event} with {left} ms left, lost: {lost}"));
+            self.violated(format!(
+                "claim {number} hands over {event} with {left} ms left, lost: {lost}"
+            ));
         }
     }
 
@@ -356,7 +365,9 @@ impl World {
             ));
         }
         if attempts > failures && !convicted {
-            self.violated(format!("event {id} has used {attempts} attempts in {failures} failures"));
+            self.violated(format!(
+                "event {id} has used {attempts} attempts in {failures} failures"
+            ));
         }
         self.note_waiting(domain, one);
     }

@@ -368,7 +368,14 @@ impl Driver {
         self.database(Database::Up);
         (0..self.slots.len()).for_each(|slot| self.thaw(slot));
         let leftover = |entry: &Entry| {
-            matches!(entry, Entry::Act(_) | Entry::Thaw(_) | Entry::DatabaseUp | Entry::BrokerUp | Entry::TopicGood(_))
+            matches!(
+                entry,
+                Entry::Act(_)
+                    | Entry::Thaw(_)
+                    | Entry::DatabaseUp
+                    | Entry::BrokerUp
+                    | Entry::TopicGood(_)
+            )
         };
         self.agenda.retain(|_, entry| !leftover(entry));
     }

@@ -18,6 +18,9 @@ use crate::store::{
 /// How long a call may stay without an answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(4);
 
+/// How often, in a thousand, a claim is slow to lock what it has found.
+const SLOW_CLAIMS: u32 = 60;
+
 /// The header by which a claim is recognised wherever its events go.
 pub(super) const CLAIM: &str = "claim";
 
@@ -85,7 +88,8 @@ impl Link {
             let early = reads_early.then(|| world.table.read(request, &candidates, now));
             (candidates, early)
         };
-        self.world.pause(0..4).await;
+        let slow = self.world.lock().happens(SLOW_CLAIMS);
+        self.world.pause(if slow { 0..400 } else { 0..4 }).await;
         let locked = {
             let mut world = self.world.lock();
             let now = world.now();

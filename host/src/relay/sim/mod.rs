@@ -134,7 +134,11 @@ fn what_must_hold_holds_for_every_seed() {
 fn the_same_seed_gives_the_same_history() {
     for seed in 0..40 {
         let (first, second) = (run(seed, Flaw::None), run(seed, Flaw::None));
-        let differs = first.steps.iter().zip(&second.steps).position(|(a, b)| format!("{a:?}") != format!("{b:?}"));
+        let differs = first
+            .steps
+            .iter()
+            .zip(&second.steps)
+            .position(|(a, b)| format!("{a:?}") != format!("{b:?}"));
         assert_eq!(first.digest, second.digest, "seed {seed}, from step {differs:?} on");
     }
 }
@@ -158,7 +162,8 @@ fn faults_on_purpose_are_found() {
         if std::env::var_os("HAULIER_SIM_SHOW").is_some() {
             let (seed, outcome) = &failed[0];
             let text = format!("{flaw:?}: seed {seed}: {:?}\n", outcome.violations);
-            std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).expect("it is shown");
+            std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes())
+                .expect("it is shown");
         }
     }
 }

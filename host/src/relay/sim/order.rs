@@ -22,11 +22,17 @@ impl World {
             let newest = self.checks.newest.entry(process).or_default();
             let before = std::mem::replace(newest, version.max(*newest));
             if version < before {
-                self.violated(format!("event {id} is published by version {version} after {before}"));
+                self.violated(format!(
+                    "event {id} is published by version {version} after {before}"
+                ));
             }
         }
         let lost = self.checks.is_lost(number, id);
-        let twice = !self.checks.claims.get_mut(&number).is_some_and(|claim| claim.arrived.insert((id, part)));
+        let twice = !self
+            .checks
+            .claims
+            .get_mut(&number)
+            .is_some_and(|claim| claim.arrived.insert((id, part)));
         let Some(known) = self.checks.events.get_mut(&id) else {
             return self.violated(format!("event {id} is published and was not committed"));
         };
@@ -54,7 +60,8 @@ impl World {
         let earlier = self.checks.events.range(..id).filter(|(_, known)| known.domain == domain);
         let mut missing = earlier.filter(|(id, known)| !self.is_behind_us(**id, known));
         if let Some((missing, _)) = missing.next() {
-            let what = format!("event {id} is published before {missing}, which is of the same key");
+            let what =
+                format!("event {id} is published before {missing}, which is of the same key");
             self.violated(what);
         }
     }
@@ -116,7 +123,10 @@ impl World {
                 Status::Processing => false,
             };
             if !fine {
-                wrong.push(format!("event {id} ends as {:?} with {arrived} records: {known:?}", row.status));
+                wrong.push(format!(
+                    "event {id} ends as {:?} with {arrived} records: {known:?}",
+                    row.status
+                ));
             }
             if row.status == Status::Published && known.script == Script::Kill {
                 wrong.push(format!("event {id} kills and was published"));
@@ -125,7 +135,10 @@ impl World {
         for (key, held) in &self.table.held {
             let waits = self.table.rows.get(&held.event_id).map(|row| row.status);
             if waits != Some(Status::Pending) || self.scenario.lane.ordering == Ordering::None {
-                wrong.push(format!("key {key:?} is held for event {}, which is {waits:?}", held.event_id));
+                wrong.push(format!(
+                    "key {key:?} is held for event {}, which is {waits:?}",
+                    held.event_id
+                ));
             }
         }
         wrong.into_iter().for_each(|what| self.violated(what));

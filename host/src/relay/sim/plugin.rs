@@ -95,7 +95,10 @@ impl Transform for Scripted {
             world.note(Step::Transformed { process, claim, version });
             world.check_company(claim);
             let kills = |event: &&Event| {
-                world.checks.script(event.id.0, &world.table).is_some_and(|(script, _)| script == Script::Kill)
+                world
+                    .checks
+                    .script(event.id.0, &world.table)
+                    .is_some_and(|(script, _)| script == Script::Kill)
             };
             let kills = events.iter().copied().find(kills).map(|event| event.id.0);
             let rate = world.rates.slow_plugins;

@@ -141,7 +141,8 @@ impl Scenario {
         let lane = lane(rng, ordering, in_flight);
         let rates = if peaceful { Rates::none() } else { Rates::draw(rng) };
         let transactions = transactions(rng, ordering, span, peaceful);
-        let actions = if peaceful { reloads(rng, span) } else { actions(rng, span, processes, in_flight) };
+        let actions =
+            if peaceful { reloads(rng, span) } else { actions(rng, span, processes, in_flight) };
         Self {
             shards: rng.random_range(1..=4),
             processes,
@@ -183,7 +184,8 @@ impl Rates {
     }
 
     fn draw(rng: &mut StdRng) -> Self {
-        let mut some = |most: u32| if rng.random_bool(0.5) { rng.random_range(0..=most) } else { 0 };
+        let mut some =
+            |most: u32| if rng.random_bool(0.5) { rng.random_range(0..=most) } else { 0 };
         Self {
             lost_calls: some(50),
             lost_answers: some(80),
@@ -230,7 +232,11 @@ fn transactions(
     let mut drafts = |rng: &mut StdRng| {
         let count = rng.random_range(1..4);
         let mut draft = |_| {
-            let key = if keyless && rng.random_bool(0.2) { None } else { Some(rng.random_range(0..keys)) };
+            let key = if keyless && rng.random_bool(0.2) {
+                None
+            } else {
+                Some(rng.random_range(0..keys))
+            };
             let script = match killers {
                 1.. if rng.random_bool(0.05) => {
                     killers -= 1;
@@ -246,7 +252,11 @@ fn transactions(
     let mut transactions: Vec<Transaction> = (0..count)
         .map(|_| Transaction {
             begins: rng.random_range(0..until),
-            takes: if rng.random_bool(0.2) { rng.random_range(0..800) } else { rng.random_range(0..15) },
+            takes: if rng.random_bool(0.2) {
+                rng.random_range(0..800)
+            } else {
+                rng.random_range(0..15)
+            },
             commits: rng.random_bool(0.9),
             events: drafts(rng),
         })
@@ -284,12 +294,7 @@ fn reloads(rng: &mut StdRng, span: u64) -> Vec<(u64, Action)> {
     actions
 }
 
-fn actions(
-    rng: &mut StdRng,
-    span: u64,
-    processes: usize,
-    in_flight: usize,
-) -> Vec<(u64, Action)> {
+fn actions(rng: &mut StdRng, span: u64, processes: usize, in_flight: usize) -> Vec<(u64, Action)> {
     // Each run has some sorts of faults and not the others, so that each is also seen by itself.
     let sorts: Vec<u32> = (0..7).filter(|_| rng.random_bool(0.4)).collect();
     let mut actions = reloads(rng, span);
@@ -305,7 +310,8 @@ fn actions(
             4 => Action::DatabaseDown { silent: rng.random_bool(0.5), lasts },
             5 => Action::BrokerDown(lasts),
             _ => {
-                let causes = [Cause::TopicUnknown, Cause::TopicUnauthorised, Cause::TopicRefusesRecord];
+                let causes =
+                    [Cause::TopicUnknown, Cause::TopicUnauthorised, Cause::TopicRefusesRecord];
                 let cause = causes[rng.random_range(0..causes.len())];
                 Action::TopicBad { topic: rng.random_range(0..TOPICS), cause, lasts }
             }
