@@ -21,6 +21,10 @@ use crate::sink::{Fence, Outgoing, Receipt, Sink};
 /// The payload of a record that a plugin has made: its version.
 pub(super) const VERSION: &str = "version ";
 
+/// How long a record, and its acknowledgement, may be on its way, at the usual pace. Milliseconds. Twice this
+/// at the slowest pace is less than the publish timeout.
+const SLOWEST_WAY: u64 = 40;
+
 /// A process's producer.
 pub(super) struct Producer {
     pub(super) world: Shared,
@@ -140,14 +144,18 @@ impl Producer {
     async fn send(&self, records: Vec<Sent>) -> Vec<Receipt> {
         let count = records.len();
         let world = self.world.clone();
+        let pace = world.lock().scenario.pace;
         let on_the_way = tokio::spawn(async move {
-            world.pause(1..40).await;
+            world.pause(1..SLOWEST_WAY * pace).await;
             let fates = world.lock().arrive(&records);
             let timeout = world.lock().scenario.publish_timeout;
             let timed_out = fates.iter().any(|fate| matches!(fate, Receipt::Unknown(_)));
             match timed_out {
-                true => tokio::time::sleep(timeout - Duration::from_millis(41)).await,
-                false => world.pause(1..40).await,
+                true => {
+                    let way = Duration::from_millis(SLOWEST_WAY * pace);
+                    tokio::time::sleep(timeout.saturating_sub(way)).await;
+                }
+                false => world.pause(1..SLOWEST_WAY * pace).await,
             }
             fates
         });

@@ -55,6 +55,8 @@ pub(super) struct Claim {
     at: i64,
     expires_at: i64,
     shard_of: BTreeMap<i64, i32>,
+    /// Whether the process has learnt of it.
+    answered: bool,
     /// Whether a settle of it has taken effect.
     pub(super) settled: bool,
     acknowledged: BTreeMap<i64, BTreeSet<usize>>,
@@ -128,6 +130,26 @@ impl Checks {
         self.troubled.insert(process, now);
     }
 
+    /// The process has learnt of its claim.
+    pub(super) fn answered(&mut self, token: Token) {
+        let number = self.tokens.get(&token);
+        if let Some(claim) = number.and_then(|number| self.claims.get_mut(number)) {
+            claim.answered = true;
+        }
+    }
+
+    /// A suspect claim that a process still works on: it claims nothing beside it.
+    fn suspect_of(&self, process: usize, database: Database) -> Option<u64> {
+        let is_working = |claim: &Claim| {
+            claim.process == process
+                && claim.suspicion == Suspicion::Suspect
+                && claim.answered
+                && !claim.settled
+                && !self.is_excused(claim, database)
+        };
+        self.claims.iter().find(|(_, claim)| is_working(claim)).map(|(number, _)| *number)
+    }
+
     /// A batch is no longer worked on.
     pub(super) fn leaves(&mut self, token: Token) {
         let Some(number) = self.tokens.get(&token) else { return };
@@ -168,6 +190,7 @@ impl World {
             at: now,
             expires_at: now + millis(lease),
             shard_of: batch.events.iter().map(|event| (event.id.0, event.shard)).collect(),
+            answered: false,
             settled: false,
             acknowledged: BTreeMap::new(),
             arrived: BTreeSet::new(),
@@ -184,6 +207,9 @@ impl World {
         self.checks.tokens.insert(batch.token, number);
         if batch.suspicion != Suspicion::None && batch.shards.len() > 1 {
             self.violated(format!("claim {number} is suspect and has company"));
+        }
+        if let Some(suspect) = self.checks.suspect_of(process, self.database) {
+            self.violated(format!("claim {number} is taken beside suspect claim {suspect}"));
         }
         let mut lost = BTreeSet::new();
         for unit in &units {

@@ -136,6 +136,7 @@ impl Store for Link {
             Ordering::Key | Ordering::Total => self.claim_leases(request).await,
         };
         self.leave("claim").await?;
+        self.world.lock().checks.answered(request.token);
         Ok(batch)
     }
 

@@ -22,6 +22,9 @@ use crate::transform::{InUse, Plugins, Transform, Transformed};
 /// The event type of events that no plugin decides on.
 pub(super) const BY_ROW: &str = "row";
 
+/// How long a plugin takes at most for a batch, at the usual pace. Milliseconds.
+const USUAL: u64 = 25;
+
 /// The rules of that version, for a process.
 pub(super) fn rules(world: &Shared, process: &Arc<Process>, version: u64) -> Arc<Rules> {
     let route = |pattern: &str, plugin: Option<&str>| Route {
@@ -104,7 +107,8 @@ impl Transform for Scripted {
             let rate = world.rates.slow_plugins;
             let lease = u64::try_from(world.scenario.lane.lease.as_millis()).expect("seconds");
             let slow = world.happens(rate);
-            let takes = world.rng.random_range(if slow { 0..lease * 3 / 2 } else { 0..25 });
+            let usual = USUAL * world.scenario.pace;
+            let takes = world.rng.random_range(if slow { 0..lease * 3 / 2 } else { 0..usual });
             (kills, takes)
         };
         tokio::time::sleep(Duration::from_millis(takes)).await;

@@ -114,6 +114,8 @@ pub(super) struct Scenario {
     /// How long the fate of a record can be unknown.
     pub(super) publish_timeout: Duration,
     pub(super) transforms: usize,
+    /// How many times longer than usual plugins and broker take.
+    pub(super) pace: u64,
     pub(super) rates: Rates,
     pub(super) transactions: Vec<Transaction>,
     pub(super) actions: Vec<(u64, Action)>,
@@ -149,6 +151,7 @@ impl Scenario {
             window: [1, 1, 2, 4, 16][rng.random_range(0..5)],
             publish_timeout: lane.lease / 2 - Duration::from_millis(100),
             transforms: rng.random_range(1..=3),
+            pace: [1, 1, 3, 8][rng.random_range(0..4)],
             rates,
             transactions,
             actions,
@@ -287,7 +290,7 @@ fn script(rng: &mut StdRng, trouble: f64) -> Script {
 }
 
 fn reloads(rng: &mut StdRng, span: u64) -> Vec<(u64, Action)> {
-    let count = rng.random_range(0..3);
+    let count = rng.random_range(0..if rng.random_bool(0.3) { 20 } else { 3 });
     let mut actions: Vec<(u64, Action)> =
         (0..count).map(|_| (rng.random_range(0..span), Action::Reload)).collect();
     actions.sort_by_key(|(at, _)| *at);
