@@ -150,6 +150,11 @@ impl Checks {
         self.claims.iter().find(|(_, claim)| is_working(claim)).map(|(number, _)| *number)
     }
 
+    /// Whether a process works on a batch.
+    pub(super) fn works(&self, process: usize) -> bool {
+        self.working.get(&process).is_some_and(|working| !working.is_empty())
+    }
+
     /// A batch is no longer worked on.
     pub(super) fn leaves(&mut self, token: Token) {
         let Some(number) = self.tokens.get(&token) else { return };

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use super::broker::Producer;
 use super::link::Link;
 use super::plugin::{self, BY_ROW, topic};
-use super::scenario::{Action, Draft, Rates, Scenario, Script, TOPICS, Transaction};
+use super::scenario::{Action, Aim, Draft, Rates, Scenario, Script, TOPICS, Transaction};
 use super::world::{Database, Process, Shared, Step};
 use crate::event::{Event, EventId, LaneName, Ordering};
 use crate::relay::{self, Lane, LaneHealth, Phase, Rules};
@@ -23,6 +23,8 @@ use crate::telemetry::Metrics;
 
 /// How long everything may take to come to rest once all is healed. Milliseconds.
 const PATIENCE: u64 = 900_000;
+/// How often it looks whether a process works by now. Milliseconds.
+const AIM: u64 = 17;
 /// How often the driver looks whether anything has happened that it did not bring about.
 const TICK: u64 = 250;
 /// How long a process in good order may take to stop when all is well.
@@ -169,9 +171,14 @@ impl Driver {
 
     fn act(&mut self, action: Action) {
         let now = self.now();
+        if let Action::Kill(slot, _, Aim::AtWork) | Action::Freeze(slot, _, Aim::AtWork) = action
+            && !self.works(slot)
+        {
+            return self.plan(now + AIM, Entry::Act(action));
+        }
         self.world.lock().note(Step::Did(action.clone()));
         match action {
-            Action::Kill(slot, back) => {
+            Action::Kill(slot, back, _) => {
                 if let Some(running) = &self.slots[slot] {
                     running.process.kill();
                     let process = running.process.number;
@@ -179,7 +186,7 @@ impl Driver {
                     self.bury(slot, back);
                 }
             }
-            Action::Freeze(slot, lasts) => {
+            Action::Freeze(slot, lasts, _) => {
                 if let Some(running) = &self.slots[slot] {
                     running.process.freeze();
                     let process = running.process.number;
@@ -209,6 +216,12 @@ impl Driver {
             }
             Action::Reload => self.reload(),
         }
+    }
+
+    /// Whether the process in that place works on a batch.
+    fn works(&self, slot: usize) -> bool {
+        let Some(running) = &self.slots[slot] else { return false };
+        self.world.lock().checks.works(running.process.number)
     }
 
     fn database(&self, state: Database) {

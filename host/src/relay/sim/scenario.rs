@@ -65,13 +65,22 @@ pub(super) struct Transaction {
     pub(super) events: Vec<Draft>,
 }
 
+/// When something is done to a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Aim {
+    /// At its time.
+    Blind,
+    /// From its time on, as soon as the process works on a batch.
+    AtWork,
+}
+
 /// Something that is done to the relay or to what it depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Action {
     /// The process dies at once, and comes back after so long.
-    Kill(usize, u64),
+    Kill(usize, u64, Aim),
     /// The process is frozen for so long.
-    Freeze(usize, u64),
+    Freeze(usize, u64, Aim),
     /// The process is asked to stop, is given up on after so long, and comes back.
     Shutdown(usize, Option<u64>),
     /// The database refuses, or does not answer, for so long.
@@ -290,7 +299,8 @@ fn script(rng: &mut StdRng, trouble: f64) -> Script {
 }
 
 fn reloads(rng: &mut StdRng, span: u64) -> Vec<(u64, Action)> {
-    let count = rng.random_range(0..if rng.random_bool(0.3) { 20 } else { 3 });
+    let most = if rng.random_bool(0.3) { 20 } else { 3 };
+    let count = rng.random_range(0..most);
     let mut actions: Vec<(u64, Action)> =
         (0..count).map(|_| (rng.random_range(0..span), Action::Reload)).collect();
     actions.sort_by_key(|(at, _)| *at);
@@ -305,9 +315,10 @@ fn actions(rng: &mut StdRng, span: u64, processes: usize, in_flight: usize) -> V
         let Some(sort) = sorts.get(rng.random_range(0..sorts.len().max(1))) else { break };
         let which = rng.random_range(0..processes);
         let lasts = rng.random_range(50..6_000);
+        let aim = if rng.random_bool(0.6) { Aim::AtWork } else { Aim::Blind };
         let action = match sort {
-            0 | 1 => Action::Kill(which, rng.random_range(10..3_000)),
-            2 => Action::Freeze(which, rng.random_range(500..9_000)),
+            0 | 1 => Action::Kill(which, rng.random_range(10..3_000), aim),
+            2 => Action::Freeze(which, rng.random_range(500..9_000), aim),
             // Giving up wakes all batches at once, in an order that the runtime does not promise.
             3 => Action::Shutdown(which, (in_flight == 1).then_some(lasts / 4)),
             4 => Action::DatabaseDown { silent: rng.random_bool(0.5), lasts },
