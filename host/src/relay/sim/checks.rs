@@ -83,6 +83,8 @@ pub(super) struct Checks {
     waiting: BTreeMap<u8, (i64, i64)>,
     /// When something last kept a process from the database.
     troubled: BTreeMap<usize, i64>,
+    /// When a process last went on that had been frozen.
+    pub(super) thawed: BTreeMap<usize, i64>,
     /// When the database last went away or came back.
     pub(super) database_changed: Option<i64>,
     /// Batches that are being worked on, by process.
@@ -365,6 +367,9 @@ impl World {
         let acknowledged = claim.acknowledged.get(&id).map_or(0, BTreeSet::len);
         let Some(known) = self.checks.events.get_mut(&id) else { return };
         let records = known.script.records();
+        // Time goes on while a process is frozen, also that which a sink has to let go: then what it has
+        // said is not heard.
+        let frozen = self.checks.thawed.get(&claim.process).is_some_and(|when| *when >= claim.at);
         let all = records > 0 && acknowledged == records;
         let exhausted = known.failures >= policy.max_attempts && attempts >= policy.max_attempts;
         let fine = match &one.action {
@@ -385,7 +390,7 @@ impl World {
                     && policy.on_failed == OnFailed::Park
             }
             Action::Halt(_) => exhausted && !all && policy.on_failed == OnFailed::HaltKey,
-            Action::Release => !all,
+            Action::Release => !all || frozen,
         };
         let failures = known.failures;
         let domain = known.domain;

@@ -282,6 +282,7 @@ impl Driver {
         let mut world = self.world.lock();
         let (process, now) = (running.process.number, world.now());
         world.checks.troubled(process, now);
+        world.checks.thawed.insert(process, now);
         world.note(Step::Thawed { process });
     }
 
