@@ -231,6 +231,8 @@ impl App {
                 plugin_metrics: metrics.plugins(),
                 instance: config.relay.instance.as_str().into(),
                 abandon_limit: ABANDON_LIMIT,
+                // Half the cores.
+                transforms: std::thread::available_parallelism().map_or(1, usize::from) / 2,
             },
             stores: sources.into_iter().map(|source| source.store).collect(),
             admin,

@@ -15,6 +15,10 @@ pub struct Moment(Duration);
 impl Moment {
     /// The present moment.
     pub fn now() -> Self {
+        #[cfg(test)]
+        if let Some(now) = simulated::now() {
+            return now;
+        }
         let now = clock_gettime(ClockId::Boottime);
         // The boot-time clock is never negative; a value out of range would only end a lease early.
         let secs = u64::try_from(now.tv_sec).unwrap_or_default();
@@ -45,5 +49,32 @@ impl Moment {
     /// The moment that [`Moment::as_millis`] gave.
     pub fn from_millis(millis: u64) -> Self {
         Self(Duration::from_millis(millis))
+    }
+}
+
+/// In the simulation of the relay the clock is tokio's, which is moved by hand.
+#[cfg(test)]
+pub(crate) mod simulated {
+    use std::cell::Cell;
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::Moment;
+
+    /// The boot is long ago, as it is on a real machine.
+    const UPTIME: Duration = Duration::from_secs(1_000_000);
+
+    thread_local! {
+        static START: Cell<Option<Instant>> = const { Cell::new(None) };
+    }
+
+    /// From now on this thread's clock counts from `start`; with `None` it is the machine's again.
+    pub(crate) fn since(start: Option<Instant>) {
+        START.set(start);
+    }
+
+    pub(super) fn now() -> Option<Moment> {
+        START.get().map(|start| Moment(UPTIME + start.elapsed()))
     }
 }

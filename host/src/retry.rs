@@ -76,9 +76,38 @@ pub fn backoff(first: Duration, max: Duration, times: u32) -> Duration {
     first.checked_mul(factor).map_or(max, |wait| wait.min(max))
 }
 
+/// The shares of a pause that are left by jitter.
+const SHARES: std::ops::RangeInclusive<f64> = 0.75..=1.0;
+
 /// `wait` made shorter by up to a quarter, so that instances and events do not move in step.
 pub fn jittered(wait: Duration) -> Duration {
-    wait.mul_f64(rand::rng().random_range(0.75..=1.0))
+    #[cfg(test)]
+    if let Some(share) = seeded::share() {
+        return wait.mul_f64(share);
+    }
+    wait.mul_f64(rand::rng().random_range(SHARES))
+}
+
+/// In the simulation of the relay the jitter comes out of the seed.
+#[cfg(test)]
+pub(crate) mod seeded {
+    use std::cell::RefCell;
+
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    thread_local! {
+        static SOURCE: RefCell<Option<StdRng>> = const { RefCell::new(None) };
+    }
+
+    /// From now on this thread's jitter comes out of `seed`; with `None` it is random again.
+    pub(crate) fn by(seed: Option<u64>) {
+        SOURCE.set(seed.map(StdRng::seed_from_u64));
+    }
+
+    pub(super) fn share() -> Option<f64> {
+        SOURCE.with_borrow_mut(|source| Some(source.as_mut()?.random_range(super::SHARES)))
+    }
 }
 
 #[cfg(test)]

@@ -124,7 +124,10 @@ async fn abandoned(
     let carried = carry(lane, batch, fence, company);
     tokio::pin!(carried);
     tokio::select! {
+        biased;
+        // 1. What is finished counts, whatever was said meanwhile.
         outcomes = &mut carried => return outcomes,
+        // 2. Shutdown has run out of patience.
         () = super::reached(phase, Phase::Abandon) => {}
     }
     fence.close();
@@ -322,8 +325,11 @@ async fn settle(
         }
         let pause = jittered(backoff(FIRST_SETTLE_PAUSE, LONGEST_SETTLE_PAUSE, attempt));
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            biased;
+            // 1. Either way it is tried again, the last time without a pause.
             () = super::reached(phase, Phase::Abandon) => {}
+            // 2. The pause is over.
+            () = tokio::time::sleep(pause) => {}
         }
         attempt = attempt.saturating_add(1);
     }

@@ -4,10 +4,11 @@
 //! and pauses while the broker or the database is away. Never transforms or publishes itself.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 
 use super::batch::{self, Report};
 use super::{LaneContext, Phase, chain, reached};
@@ -90,7 +91,7 @@ impl LaneLoop {
                 // 2. Finished batches free room and tell of trouble before more is claimed.
                 Some(ended) = self.in_flight.join_next() => self.finished(ended),
                 // 3. Look for work, when there is room for it.
-                () = tokio::time::sleep_until(next_look.into()), if room => self.look(&mut phase).await,
+                () = tokio::time::sleep_until(next_look), if room => self.look(&mut phase).await,
             }
         }
         while let Some(ended) = self.in_flight.join_next().await {
@@ -101,8 +102,11 @@ impl LaneLoop {
     async fn look(&mut self, phase: &mut watch::Receiver<Phase>) {
         if self.pause.as_ref().is_some_and(|pause| pause.broker) {
             let ready = tokio::select! {
-                ready = self.lane.sink.ready() => ready,
+                biased;
+                // 1. Shutdown comes first.
                 () = reached(phase, Phase::Draining) => return,
+                // 2. The broker answers.
+                ready = self.lane.sink.ready() => ready,
             };
             if let Err(failure) = ready {
                 return self.pause(&failure, true);
@@ -117,8 +121,11 @@ impl LaneLoop {
         // Not while a suspect batch of any lane runs or waits to run.
         let company = Arc::clone(&self.lane.company);
         let _company = tokio::select! {
-            company = company.read_owned() => company,
+            biased;
+            // 1. Shutdown comes first: nothing more is claimed.
             () = reached(phase, Phase::Draining) => return,
+            // 2. There is no suspect batch.
+            company = company.read_owned() => company,
         };
         match self.claim().await {
             Ok(batch) => {

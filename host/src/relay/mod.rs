@@ -18,6 +18,8 @@ mod preview;
 mod retention;
 mod rules;
 mod shadow;
+#[cfg(test)]
+mod sim;
 mod trial;
 mod verdict;
 mod watch;
@@ -85,6 +87,9 @@ pub struct Shared {
     pub instance: Arc<str>,
     /// How long a batch may take to let go once patience has run out.
     pub abandon_limit: Duration,
+    /// How many batches of one lane may be with a plugin at once, so that a lane's slow plugin leaves
+    /// room for the others.
+    pub transforms: usize,
 }
 
 /// Retention of one source.
@@ -114,8 +119,7 @@ struct LaneContext {
     abandon_limit: Duration,
     /// Batches of all lanes share it; a suspect batch has it alone.
     company: Arc<RwLock<()>>,
-    /// How many batches of this lane may be with a plugin at once: half the cores, so that one
-    /// lane's slow plugin leaves room for the others.
+    /// Room for as many batches of this lane as may be with a plugin at once.
     transforms: Semaphore,
     circuits: Mutex<Circuits>,
     /// Whether it was said that ordering keys share a record key.
@@ -139,7 +143,6 @@ pub async fn run(
 ) -> Vec<String> {
     let company = Arc::new(RwLock::new(()));
     let trials = Arc::<Mutex<Trials>>::default();
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let started = Moment::now();
     let mut loops = JoinSet::new();
     let mut helpers = JoinSet::new();
@@ -158,7 +161,7 @@ pub async fn run(
             instance: Arc::clone(&shared.instance),
             abandon_limit: shared.abandon_limit,
             company: Arc::clone(&company),
-            transforms: Semaphore::new((cores / 2).max(1)),
+            transforms: Semaphore::new(shared.transforms.max(1)),
             circuits: Mutex::default(),
             shared_key_told: AtomicBool::new(false),
         });

@@ -3,6 +3,7 @@
 //! Called by the batch worker after publishing. Published means acknowledged: an event counts as
 //! published only when every one of its records is.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::event::{Event, Ordering, OrderingKey};
@@ -34,7 +35,9 @@ pub(super) struct Outcomes {
     pub(super) overtaken: u64,
 }
 
-/// Decides a batch. `receipts` has one entry per record of `outgoing`, whose topics are `topics`.
+/// Decides a batch. Behind an event that is put off, all that was not published goes back as it is: with a time
+/// of its own it could be due later than what comes after it, which only the first of a key holds back.
+/// `receipts` has one entry per record of `outgoing`, whose topics are `topics`.
 pub(super) fn decide(
     events: &[Event],
     ordering: Ordering,
@@ -45,26 +48,35 @@ pub(super) fn decide(
     circuits: &mut Circuits,
 ) -> Outcomes {
     let mut outcomes = Outcomes::default();
-    let mut open = std::collections::HashSet::new();
+    let mut open = HashSet::new();
     let mut received = destinations.iter().zip(receipts).peekable();
     for (index, (event, standing)) in events.iter().zip(standings).enumerate() {
         let mut own = Vec::new();
         while let Some(entry) = received.next_if(|(to, _)| to.event as usize == index) {
             own.push(entry);
         }
+        let key = event.ordering_key();
+        let order = order(ordering, &key);
+        let behind = order.as_ref().is_some_and(|order| open.contains(order));
         let action = match standing {
             Standing::Behind => Action::Release,
             Standing::Dropped(reason) => Action::Dropped(reason),
+            Standing::Resting(..) | Standing::Failed(_) if behind => Action::Release,
             Standing::Resting(after, failure) => Action::Wait { after, failure },
             Standing::Failed(failure) => {
                 // A missing plugin or route: the text names it.
                 let destination = failure.to_string();
                 failed(event, failure, &destination, policy, circuits, &mut outcomes)
             }
-            Standing::Going(_) => receive(event, own, policy, circuits, &mut outcomes),
+            Standing::Going(_) => match receive(event, own, policy, circuits, &mut outcomes) {
+                Action::Published => Action::Published,
+                _ if behind => Action::Release,
+                action => action,
+            },
         };
-        let key = event.ordering_key();
-        note_order(&action, &key, ordering, &mut open, &mut outcomes);
+        if let Some(order) = order {
+            note_order(&action, order, &mut open, &mut outcomes);
+        }
         outcomes.settlements.push(Settlement {
             id: event.id,
             shard: event.shard,
@@ -152,21 +164,27 @@ fn failed(
     }
 }
 
+/// The order that an event stands in, if it stands in one.
+fn order(ordering: Ordering, key: &OrderingKey) -> Option<OrderingKey> {
+    match ordering {
+        Ordering::Key => key.0.is_some().then(|| key.clone()),
+        // The one order of the lane.
+        Ordering::Total => Some(OrderingKey(None)),
+        Ordering::None => None,
+    }
+}
+
 fn note_order(
     action: &Action,
-    key: &OrderingKey,
-    ordering: Ordering,
-    open: &mut std::collections::HashSet<OrderingKey>,
+    order: OrderingKey,
+    open: &mut HashSet<OrderingKey>,
     outcomes: &mut Outcomes,
 ) {
-    if ordering != Ordering::Key || key.0.is_none() {
-        return;
-    }
     match action {
-        Action::Published => outcomes.overtaken += u64::from(open.contains(key)),
+        Action::Published => outcomes.overtaken += u64::from(open.contains(&order)),
         Action::Dropped(_) | Action::Park(_) => {}
         Action::Retry { .. } | Action::Wait { .. } | Action::Halt(_) | Action::Release => {
-            open.insert(key.clone());
+            open.insert(order);
         }
     }
 }
@@ -260,6 +278,29 @@ mod tests {
     fn an_event_without_records_is_published() {
         let outcomes = decided(&[event(1, 0)], vec![Standing::Going(0)], &[], vec![]);
         assert_eq!(outcomes.settlements[0].action, Action::Published);
+    }
+
+    #[test]
+    fn behind_an_event_that_is_put_off_none_is_put_off_further() {
+        let failure = || Failure::new(Cause::TopicUnknown, "no such topic");
+        let rejected = || Standing::Failed(Failure::new(Cause::PluginRejected, "no"));
+        let resting = || Standing::Resting(Duration::from_secs(60), failure());
+        for (ordering, key) in [(Ordering::Key, "k"), (Ordering::Total, "other")] {
+            let last = Event { aggregate_id: Some(key.into()), ..event(3, 0) };
+            let outcomes = decide(
+                &[event(1, 0), event(2, 0), last],
+                ordering,
+                vec![Standing::Going(1), resting(), rejected()],
+                &[to(0)],
+                vec![Receipt::Refused(failure())],
+                &RetryPolicy::default(),
+                &mut Circuits::default(),
+            );
+            let actions: Vec<_> = outcomes.settlements.into_iter().map(|one| one.action).collect();
+            assert!(matches!(actions[0], Action::Wait { .. }));
+            // The first holds the key for its own time, and a later one must be due with it.
+            assert_eq!(actions[1..], [Action::Release, Action::Release]);
+        }
     }
 
     #[test]

@@ -48,6 +48,8 @@
 mod calls;
 mod database;
 mod desk;
+#[cfg(test)]
+mod memory;
 mod names;
 mod options;
 mod plan;
@@ -70,6 +72,8 @@ pub use self::desk::{
     AuditEntry, AuditId, Audited, Change, Changed, Desk, DueIn, EventSeen, EventState, EventWhole,
     HeldKey, Horizon, Instant, MOST_BEHIND, MOST_CHANGED, MOST_LISTED, Refusal, Selection,
 };
+#[cfg(test)]
+pub(crate) use self::memory::{Planted, Status, Table};
 pub use self::options::{PayloadType, Settle, StoreConfig};
 pub use self::postgres::PostgresStore;
 pub use self::sqlite::SqliteStore;
