@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 const MAX_FILE_LINES: usize = 500;
 
 /// A module and the modules it may name through `crate::`. A module may always name its own children.
-const LAYERS: [(&str, &[&str]); 23] = [
+const LAYERS: [(&str, &[&str]); 24] = [
     ("clock", &[]),
     ("event", &[]),
+    ("failpoint", &["event"]),
     ("failure", &[]),
     ("json", &["event"]),
     ("report", &[]),
@@ -33,6 +34,7 @@ const LAYERS: [(&str, &[&str]); 23] = [
             "event",
             "failure",
             "clock",
+            "failpoint",
             "retry",
             "routing",
             "json",
