@@ -36,10 +36,11 @@ pub enum Standing {
 pub async fn keep(database: &Database) {
     database
         .run(
-            "CREATE TABLE committed (id bigint PRIMARY KEY, key text, topic text, payload text); \
+            "CREATE TABLE committed (id bigint PRIMARY KEY, key text, topic text, payload text, \
+               event_type text); \
              CREATE FUNCTION note_committed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
                INSERT INTO committed VALUES (NEW.id, coalesce(NEW.partition_key, NEW.aggregate_id), \
-                 NEW.topic, NEW.payload::text); \
+                 NEW.topic, NEW.payload::text, NEW.event_type); \
                RETURN NULL; END $$; \
              CREATE TRIGGER note_committed AFTER INSERT ON outbox \
                FOR EACH ROW EXECUTE FUNCTION note_committed()",

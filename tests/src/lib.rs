@@ -15,5 +15,6 @@ pub mod process;
 pub mod proxy;
 pub mod services;
 pub mod snapshot;
+pub mod soak;
 pub mod traffic;
 pub mod workload;
