@@ -21,7 +21,11 @@ use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
 
+use crate::clock::Moment;
 use crate::event::Event;
+
+/// How long this thread waits to be stopped by a signal that cannot be refused.
+const STOP_LIMIT: Duration = Duration::from_secs(1);
 
 /// The variable that holds the rules.
 pub const VARIABLE: &str = "HAULIER_FAIL_POINTS";
@@ -74,7 +78,7 @@ pub async fn pass(point: &str, events: &[Event]) {
         tracing::warn!(point, deed = ?rule.deed, "a fail point is hit");
         match rule.deed {
             Deed::Kill => signal(Signal::KILL),
-            Deed::Stop => signal(Signal::STOP),
+            Deed::Stop => stop(),
             Deed::Sleep(time) => tokio::time::sleep(time).await,
         }
     }
@@ -83,6 +87,20 @@ pub async fn pass(point: &str, events: &[Event]) {
 fn signal(signal: Signal) {
     // It cannot be refused by or for the own process.
     let _ = kill_process(getpid(), signal);
+}
+
+/// The kernel takes SIGKILL for all threads at once, but SIGSTOP reaches the first thread, which then
+/// stops the others: this one goes nowhere until it has.
+fn stop() {
+    let sent = Moment::now();
+    signal(Signal::STOP);
+    // It may be stopped in between, and then the first thread is not seen standing still any more.
+    while sent.elapsed() < STOP_LIMIT && !first_thread_stands_still() {}
+}
+
+fn first_thread_stands_still() -> bool {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
 fn from_environment() -> Result<Vec<Rule>, String> {

@@ -12,7 +12,7 @@ use haulier_tests::workload::Workload;
 use crate::scenario::{Scenario, turn};
 
 /// How long a rate is looked at.
-const WINDOW: Duration = Duration::from_secs(8);
+const WINDOW: Duration = Duration::from_secs(6);
 /// Events a second offered for the topic that is there.
 const OFFERED: usize = 500;
 
@@ -141,7 +141,7 @@ async fn none_comes_while_its_key_is_halted() {
     first.terminate().await;
     let _instances = [setup.start(), setup.start()];
     // Rounds of other events show that both instances look, through more than one full look.
-    for round in 1..=5 {
+    for round in 1..=3 {
         let topic = &scenario.topic;
         database
             .run(format!(

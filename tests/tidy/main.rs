@@ -14,7 +14,7 @@ const MAX_FILE_LINES: usize = 500;
 const LAYERS: [(&str, &[&str]); 24] = [
     ("clock", &[]),
     ("event", &[]),
-    ("failpoint", &["event"]),
+    ("failpoint", &["clock", "event"]),
     ("failure", &[]),
     ("json", &["event"]),
     ("report", &[]),
