@@ -159,6 +159,9 @@ async fn error_texts_are_stored_whatever_they_hold() {
     let rejected = "SELECT count(*) FROM outbox WHERE event_type = 'test.reject-long' \
          AND failure_kind = 'plugin_rejected' AND last_error LIKE '%never%' AND failure_plugin = 'misbehave'";
     assert_eq!(scenario.database.number(rejected).await, 1, "{}", instance.log());
+    let unprintable =
+        "SELECT count(*) FROM outbox WHERE last_error ~ '[\\x01-\\x09\\x0b-\\x1f\\x7f]'";
+    assert_eq!(scenario.database.number(unprintable).await, 0);
     // A text that is none does not cross the boundary: it is the guest's failure.
     let none = "SELECT count(*) FROM outbox WHERE event_type LIKE 'test.utf8-%' AND failure_kind = 'plugin_output' \
          OR event_type = 'test.reject-utf8' AND failure_kind = 'plugin_output'";
