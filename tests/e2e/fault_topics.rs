@@ -16,8 +16,9 @@ const WINDOW: Duration = Duration::from_secs(6);
 /// Events a second offered for the topic that is there.
 const OFFERED: usize = 500;
 
-/// Writes a steady stream for the window, and counts what has been published of it at its end.
-async fn published_within_the_window(scenario: &Scenario, first: usize) -> usize {
+/// Writes a steady stream for the window, and tells which part of it has been published at its end.
+/// A part, because a busy machine may offer a little less in one window than in another.
+async fn published_within_the_window(scenario: &Scenario, first: usize) -> f64 {
     let workload = Workload::new(&scenario.topic, 10);
     let started = Instant::now();
     let mut seq = first;
@@ -27,7 +28,8 @@ async fn published_within_the_window(scenario: &Scenario, first: usize) -> usize
         workload.write(&scenario.database.pool, seq, 10).await;
         seq += 1;
     }
-    (seq - first) * 10 - scenario.unsettled().await.len()
+    let offered = (seq - first) * 10;
+    1.0 - scenario.unsettled().await.len() as f64 / offered as f64
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,7 +52,7 @@ async fn a_missing_topic_leaves_other_keys_their_rate_and_is_seen_and_recovers()
     let held = "SELECT count(*) FROM haulier_held_key WHERE key LIKE 'waits-%'::bytea";
     database.until(held, KEYS as i64).await;
     let beside = published_within_the_window(&scenario, 1_000_000).await;
-    assert!(beside * 100 >= alone * 95, "alone {alone}, beside a missing topic {beside}");
+    assert!(beside >= alone * 0.95, "alone {alone}, beside a missing topic {beside}");
     // Those that wait are visible, with what they wait for, and no attempt was used.
     assert_eq!(database.number(held).await, KEYS as i64);
     instance.reaches("haulier_held_keys", KEYS as f64).await;

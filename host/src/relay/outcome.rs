@@ -64,7 +64,7 @@ pub(super) fn decide(
             Standing::Going(_) => receive(event, own, policy, circuits, &mut outcomes),
         };
         let key = event.ordering_key();
-        note_order(&action, &key, ordering, &mut open, &mut outcomes);
+        let action = in_turn(action, &key, ordering, &mut open, &mut outcomes);
         outcomes.settlements.push(Settlement {
             id: event.id,
             shard: event.shard,
@@ -152,22 +152,41 @@ fn failed(
     }
 }
 
-fn note_order(
-    action: &Action,
+/// Nothing is put off behind an event of its key that is not done with: it would be due later than
+/// that one, and the events between them and the end of the key's hold would overtake it.
+fn in_turn(
+    action: Action,
     key: &OrderingKey,
     ordering: Ordering,
     open: &mut std::collections::HashSet<OrderingKey>,
     outcomes: &mut Outcomes,
-) {
-    if ordering != Ordering::Key || key.0.is_none() {
-        return;
-    }
+) -> Action {
+    let domain = match ordering {
+        Ordering::None => return action,
+        Ordering::Key if key.0.is_none() => return action,
+        Ordering::Key => key.clone(),
+        Ordering::Total => OrderingKey(None),
+    };
+    let behind = open.contains(&domain);
     match action {
-        Action::Published => outcomes.overtaken += u64::from(open.contains(key)),
-        Action::Dropped(_) | Action::Park(_) => {}
-        Action::Retry { .. } | Action::Wait { .. } | Action::Halt(_) | Action::Release => {
-            open.insert(key.clone());
+        Action::Published => {
+            outcomes.overtaken += u64::from(behind);
+            action
         }
+        Action::Dropped(_) => action,
+        Action::Park(_) if !behind => action,
+        Action::Retry { .. } | Action::Wait { .. } | Action::Halt(_) | Action::Release
+            if !behind =>
+        {
+            open.insert(domain);
+            action
+        }
+        // Its turn comes when those before it are done.
+        Action::Retry { .. }
+        | Action::Wait { .. }
+        | Action::Park(_)
+        | Action::Halt(_)
+        | Action::Release => Action::Release,
     }
 }
 
@@ -272,5 +291,37 @@ mod tests {
         );
         assert_eq!(outcomes.overtaken, 1);
         assert_eq!(outcomes.settlements[1].action, Action::Published);
+    }
+
+    /// An event that is put off behind one that comes back sooner would be overtaken by the next.
+    #[test]
+    fn nothing_is_put_off_behind_an_event_that_is_not_done_with() {
+        let unknown = Failure::new(Cause::TopicUnknown, "no such topic");
+        let rejected = Failure::new(Cause::PluginRejected, "never");
+        let long = Duration::from_secs(15);
+        for later in [
+            Standing::Resting(long, unknown.clone()),
+            Standing::Failed(rejected.clone()),
+            Standing::Failed(Failure::new(Cause::PluginUnavailable, "not loaded")),
+        ] {
+            for attempts in [0, 9] {
+                let outcomes = decided(
+                    &[event(1, 0), event(2, attempts)],
+                    vec![Standing::Going(1), later.clone()],
+                    &[to(0)],
+                    vec![Receipt::Refused(unknown.clone())],
+                );
+                assert!(matches!(outcomes.settlements[0].action, Action::Wait { .. }));
+                assert_eq!(outcomes.settlements[1].action, Action::Release, "{later:?}");
+            }
+        }
+        // Once the first is done with, it is the next one's turn.
+        let outcomes = decided(
+            &[event(1, 0), event(2, 0)],
+            vec![Standing::Going(1), Standing::Resting(long, unknown.clone())],
+            &[to(0)],
+            vec![Receipt::Acknowledged],
+        );
+        assert_eq!(outcomes.settlements[1].action, Action::Wait { after: long, failure: unknown });
     }
 }
