@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 CARGO ?= cargo
 
-.PHONY: help demo tools build release plugins bench test test-unit lint fmt up down clean
+.PHONY: help demo tools build release plugins bench test soak test-unit lint fmt up down clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,6 +33,9 @@ bench: tools plugins ## Measure what plugins cost, beside native Rust in the sam
 
 test: tools plugins ## Run every tier; services are started, and stopped afterwards
 	@tests/run
+
+soak: tools ## Random faults for ten minutes (MINUTES=60, SEED=... for the same again)
+	@tests/run soak
 
 test-unit: tools ## Run what needs no services
 	$(CARGO) test --workspace --lib --bins

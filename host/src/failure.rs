@@ -204,7 +204,8 @@ impl fmt::Display for PluginStamp {
 pub struct Failure {
     /// Why.
     pub cause: Cause,
-    /// What a person needs to mend it. Never holds NUL, never exceeds [`MAX_MESSAGE_BYTES`].
+    /// What a person needs to mend it. Holds no control character but ends of lines, and never exceeds
+    /// [`MAX_MESSAGE_BYTES`].
     pub message: String,
     /// The plugin at fault, if one was.
     pub plugin: Option<Box<PluginStamp>>,
@@ -229,15 +230,17 @@ impl Failure {
 }
 
 impl fmt::Display for Failure {
+    /// On one line, or a text of a plugin's could forge lines of the log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.cause.code(), self.message)
+        write!(f, "{}: {}", self.cause.code(), self.message.replace('\n', " "))
     }
 }
 
-/// `text` without NUL (no database stores it) and cut at a character boundary, so that it has at most
+/// `text` without control characters but for the ends of lines (NUL no database stores, and others
+/// speak to the terminal of whoever reads it), and cut at a character boundary, so that it has at most
 /// [`MAX_MESSAGE_BYTES`].
 pub fn storable(text: &str) -> String {
-    let mut kept = text.replace('\0', "\u{fffd}");
+    let mut kept = text.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}");
     if kept.len() > MAX_MESSAGE_BYTES {
         let mut end = MAX_MESSAGE_BYTES - '…'.len_utf8();
         while !kept.is_char_boundary(end) {
@@ -283,8 +286,8 @@ mod tests {
             let kept = Failure::new(Cause::PluginRejected, &text).message;
             prop_assert!(kept.len() <= MAX_MESSAGE_BYTES);
             prop_assert!(!kept.contains('\0'));
-            // Nothing but NUL is changed, and nothing but the end is lost.
-            let clean = text.replace('\0', "\u{fffd}");
+            // Nothing but control characters is changed, and nothing but the end is lost.
+            let clean = text.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}");
             if clean.len() <= MAX_MESSAGE_BYTES {
                 prop_assert_eq!(&kept, &clean);
             } else {
@@ -309,6 +312,13 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_failure_text_speaks_to_no_terminal_and_forges_no_line() {
+        let failure = Failure::new(Cause::PluginRejected, "a\u{1b}[31m\u{85}\nINFO forged");
+        assert_eq!(failure.message, "a\u{fffd}[31m\u{fffd}\nINFO forged");
+        assert_eq!(failure.to_string(), "plugin_rejected: a\u{fffd}[31m\u{fffd} INFO forged");
     }
 
     #[test]

@@ -9,7 +9,8 @@
 //! - the loop: [`relay`]
 //! - for people: [`status`], [`operations`]
 //! - assembly: [`settings`], [`config`], [`telemetry`], [`admin`], [`reload`], [`app`], [`cli`]
-//! - beside it all: [`demo`], which runs the binary as a user would
+//! - beside it all: [`demo`], which runs the binary as a user would; and, in test builds only,
+//!   `failpoint`, which breaks the relay on purpose
 
 pub mod admin;
 pub mod app;
@@ -18,6 +19,8 @@ pub mod clock;
 pub mod config;
 pub mod demo;
 pub mod event;
+#[cfg(feature = "fail-points")]
+pub mod failpoint;
 pub mod failure;
 pub mod json;
 pub mod operations;

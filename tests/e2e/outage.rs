@@ -124,6 +124,36 @@ async fn a_poison_event_holds_its_key_and_is_parked_while_others_flow() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn healthy_events_flow_while_200_poison_events_are_in_their_retries() {
+    let _turn = turn().await;
+    let scenario = Scenario::new().await;
+    // The second attempt is far away, so that none is parked while this looks.
+    let setup = scenario.setup("max_attempts = 3\nfirst_backoff = \"300s\"\nbatch_rows = 50");
+    setup.migrate();
+    let topic = &scenario.topic;
+    // The poison has the lowest ids, and a healthy event behind each has to wait for it.
+    scenario
+        .database
+        .run(format!(
+            "INSERT INTO outbox (event_type, aggregate_id, topic) \
+             SELECT 't', 'bad-' || n, 'no such/topic' FROM generate_series(1, 200) n; \
+             INSERT INTO outbox (event_type, aggregate_id, topic, payload) \
+             SELECT 't', 'bad-' || n, '{topic}', '2' FROM generate_series(1, 200) n; \
+             INSERT INTO outbox (event_type, aggregate_id, topic, payload) \
+             SELECT 't', 'good-' || n, '{topic}', '3' FROM generate_series(1, 200) n"
+        ))
+        .await;
+    let _instance = setup.start();
+    let received = kafka::read_count(topic, 200).await;
+    assert!(received.iter().all(|one| one.payload.as_deref() == Some(b"3")));
+    assert_eq!(received.len(), 200);
+    let in_retries = "SELECT count(*) FROM outbox WHERE status = 'PENDING' AND attempts = 1";
+    scenario.database.until(in_retries, 200).await;
+    assert_eq!(scenario.database.number("SELECT count(*) FROM haulier_held_key").await, 200);
+    assert_eq!(scenario.database.number("SELECT count(*) FROM outbox").await, 400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn events_for_an_unknown_topic_wait_for_it_and_others_flow() {
     let _turn = turn().await;
     let scenario = Scenario::new().await;

@@ -1,7 +1,12 @@
 //! What every scenario starts from: a database, a topic, a config.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use haulier_tests::database::Database;
-use haulier_tests::kafka;
+use haulier_tests::history::{self, Findings};
+use haulier_tests::kafka::{self, Received};
+use haulier_tests::ledger;
 use haulier_tests::process::Setup;
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -28,14 +33,65 @@ impl Scenario {
         self.setup_at(&kafka::address(), lane)
     }
 
+    /// The same with longer limits, for scenarios that run side by side and so are slow.
+    pub(crate) fn patient_setup(&self, lane: &str) -> Setup {
+        self.setup_within("5s", "10s", lane)
+    }
+
+    /// The same with shorter limits, for scenarios that wait for many leases to expire.
+    pub(crate) fn brisk_setup(&self, lane: &str) -> Setup {
+        self.setup_within("1s", "2s", lane)
+    }
+
+    fn setup_within(&self, timeout: &str, lease: &str, lane: &str) -> Setup {
+        let mut setup = self.setup(lane);
+        setup.config = setup
+            .config
+            .replace("publish_timeout = \"2s\"", &format!("publish_timeout = \"{timeout}\""))
+            .replace("lease = \"4s\"", &format!("lease = \"{lease}\""));
+        setup
+    }
+
     /// A config with this lane table, for a broker at that address.
     pub(crate) fn setup_at(&self, broker: &str, lane: &str) -> Setup {
+        self.setup_between(&self.database.url, broker, lane)
+    }
+
+    /// A config with this lane table, for a database and a broker at those addresses.
+    pub(crate) fn setup_between(&self, database: &str, broker: &str, lane: &str) -> Setup {
         Setup::new(format!(
-            "[sources.orders]\nurl = \"{}\"\n\
+            "[sources.orders]\nurl = \"{database}\"\n\
              [sinks.main]\ntype = \"kafka\"\nbootstrap_servers = \"{broker}\"\npublish_timeout = \"2s\"\n\
-             [lanes.default]\nlease = \"4s\"\n{lane}\n",
-            self.database.url
+             [lanes.default]\nlease = \"4s\"\n{lane}\n"
         ))
+    }
+
+    /// Migrates by this setup and keeps a ledger from then on.
+    pub(crate) async fn with_ledger(&self, setup: &Setup) {
+        setup.migrate();
+        ledger::keep(&self.database).await;
+    }
+
+    /// All that has arrived in the topic so far, read until it is quiet for a moment.
+    pub(crate) async fn arrived(&self) -> Vec<Received> {
+        kafka::read(&self.topic, Duration::from_secs(2), |_| false).await
+    }
+
+    /// What the checker says of the whole history of the topic.
+    pub(crate) async fn findings(&self) -> Findings {
+        let received = self.arrived().await;
+        let pool = &self.database.pool;
+        let committed = ledger::committed(pool, &self.topic).await;
+        let findings =
+            history::check(&committed, &ledger::left(pool, &self.topic).await, &received);
+        assert!(!committed.is_empty(), "there was something to carry");
+        findings
+    }
+
+    /// Ids of the events that are still in the outbox.
+    pub(crate) async fn unsettled(&self) -> BTreeSet<i64> {
+        let left = ledger::left(&self.database.pool, &self.topic).await;
+        left.into_iter().map(|(id, _)| id).collect()
     }
 
     /// Waits until no event is left in the outbox.

@@ -150,6 +150,49 @@ impl Haulier {
         assert!(sent.success(), "no process to send {name} to: {}", self.log());
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether the process has ended, by itself or by a signal.
+    ///
+    /// # Panics
+    /// When it cannot be asked.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child can be waited for").is_some()
+    }
+
+    /// SIGSTOP, and waits until all of it stands still.
+    ///
+    /// # Panics
+    /// When it does not within a minute.
+    pub async fn stop(&self) {
+        self.signal("STOP");
+        self.stands_still().await;
+    }
+
+    /// Waits until the process is stopped, by whomever.
+    ///
+    /// # Panics
+    /// When it is not within two minutes.
+    pub async fn stands_still(&self) {
+        let still =
+            eventually(Duration::from_secs(120), async || state(self.pid()) == Some('T')).await;
+        assert!(still, "haulier is not stopped: {}", self.log());
+    }
+
+    /// SIGCONT, and waits until it runs again.
+    ///
+    /// # Panics
+    /// When it does not within a minute.
+    pub async fn go_on(&self) {
+        self.signal("CONT");
+        let runs =
+            eventually(Duration::from_secs(60), async || state(self.pid()) != Some('T')).await;
+        assert!(runs, "haulier does not go on: {}", self.log());
+    }
+
     /// Waits for the end of the process.
     ///
     /// # Panics
@@ -287,6 +330,12 @@ impl Haulier {
         let found = eventually(Duration::from_secs(120), async || self.log().contains(text)).await;
         assert!(found, "the log never said '{text}':\n{}", self.log());
     }
+}
+
+/// The state letter of a process as the kernel tells it, such as `T` for stopped.
+fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 impl Drop for Haulier {

@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 const MAX_FILE_LINES: usize = 500;
 
 /// A module and the modules it may name through `crate::`. A module may always name its own children.
-const LAYERS: [(&str, &[&str]); 24] = [
+const LAYERS: [(&str, &[&str]); 25] = [
     ("clock", &[]),
     ("event", &[]),
+    ("failpoint", &["clock", "event"]),
     ("failure", &[]),
     ("json", &["event"]),
     ("report", &[]),
@@ -36,6 +37,7 @@ const LAYERS: [(&str, &[&str]); 24] = [
             "event",
             "failure",
             "clock",
+            "failpoint",
             "retry",
             "routing",
             "json",

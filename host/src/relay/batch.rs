@@ -54,7 +54,13 @@ pub(super) async fn work(
     };
     tell(&lane, &outcomes);
     let trouble = outcomes.trouble.take();
+    #[cfg(feature = "fail-points")]
+    crate::failpoint::pass("settling", &batch.events).await;
     let settled = settle(&lane, &claim, &mut outcomes.settlements, &mut phase).await;
+    #[cfg(feature = "fail-points")]
+    if settled.is_ok() {
+        crate::failpoint::pass("settled", &batch.events).await;
+    }
     // Only now may others run: until a suspect batch is settled, a crash would be laid to its door.
     drop(company);
     lane.metrics.events_worked(claimed.elapsed(), batch.events.len());
@@ -176,6 +182,8 @@ async fn carry(lane: &LaneContext, batch: &Batch, fence: &Fence, company: &Compa
         verdict::judge(&lane.name, &batch.events, &rules, Some(&observers)).await
     };
     lane.metrics.transform_took(started.elapsed());
+    #[cfg(feature = "fail-points")]
+    crate::failpoint::pass("transformed", &batch.events).await;
     let plan = {
         let mut circuits = lane.circuits();
         plan::plan(&lane.name, batch.ordering, &batch.events, judged, &mut circuits)
@@ -187,6 +195,8 @@ async fn carry(lane: &LaneContext, batch: &Batch, fence: &Fence, company: &Compa
             "events of different ordering keys share a record key: consumers see them in order only \
              with ordering = \"total\"");
     }
+    #[cfg(feature = "fail-points")]
+    crate::failpoint::pass("planned", &batch.events).await;
     let destinations: Vec<Destination> = plan.outgoing.iter().map(Destination::from).collect();
     let receipts = if plan.outgoing.is_empty() {
         Vec::new()
@@ -197,6 +207,8 @@ async fn carry(lane: &LaneContext, batch: &Batch, fence: &Fence, company: &Compa
         receipts
     };
     let receipts = complete(receipts, destinations.len());
+    #[cfg(feature = "fail-points")]
+    crate::failpoint::pass("published", &batch.events).await;
     outcome::decide(
         &batch.events,
         batch.ordering,

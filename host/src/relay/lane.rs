@@ -150,6 +150,8 @@ impl LaneLoop {
             // A look that fails counts as well, or a slow one would be repeated without end.
             self.next_full = Instant::now() + FULL_LOOK_INTERVAL;
         }
+        #[cfg(feature = "fail-points")]
+        crate::failpoint::pass("claim", &[]).await;
         // The lease is counted from before the claim is sent.
         let before = Moment::now();
         let claimed = lane
@@ -166,6 +168,10 @@ impl LaneLoop {
                 look,
             })
             .await?;
+        #[cfg(feature = "fail-points")]
+        if let Some(batch) = &claimed {
+            crate::failpoint::pass("claimed", &batch.events).await;
+        }
         let took = before.elapsed();
         if look == Look::Full {
             // Rows under expired claims are found by full looks only; expired leases by any.

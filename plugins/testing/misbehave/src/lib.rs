@@ -123,6 +123,9 @@ fn act(event: &Event) -> Result<Outcome, Failure> {
         "test.fan-out-0" => return Ok(Outcome::FanOut(Vec::new())),
         "test.fan-out-2" => return Ok(Outcome::FanOut(vec![plain(); 2])),
         "test.reject" => return Err(Failure::Reject("never".to_owned())),
+        "test.reject-long" => return Err(Failure::Reject(long_text())),
+        "test.reject-utf8" => return Err(Failure::Reject(no_text())),
+        "test.each-topic" => return Ok(Outcome::FanOut(each_topic(event))),
         "test.retry" => return Err(Failure::Retry("later".to_owned())),
         "test.drop" => return Ok(Outcome::Drop("not wanted".to_owned())),
         "test.control-topic" => {
@@ -217,6 +220,23 @@ fn report(event: &Event) -> String {
         "id={} aggregate={}/{} headers={headers:?} payload={payload:?} attributes={attributes:?}",
         event.id, event.aggregate_type, event.aggregate_id
     )
+}
+
+/// One delivery for each topic that the payload names.
+fn each_topic(event: &Event) -> Vec<Delivery> {
+    #[derive(Deserialize)]
+    struct Topics {
+        topics: Vec<String>,
+    }
+    let payload = event.payload.as_deref().unwrap_or_default();
+    let topics: Topics = serde_json::from_slice(payload).expect("the test names topics");
+    topics.topics.into_iter().map(|topic| Delivery { topic: Some(topic), ..plain() }).collect()
+}
+
+/// A mebibyte of what texts seldom hold: NUL, other control characters, the end of Unicode, marks
+/// that turn the direction of writing.
+fn long_text() -> String {
+    "never \0\u{1}\u{1b}[31m\u{202e}\u{fffe}\u{10ffff}\u{1f600}e\u{301}\n".repeat((1 << 20) / 30)
 }
 
 /// A text that is none.
