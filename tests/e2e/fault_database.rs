@@ -3,10 +3,13 @@
 use std::str::FromStr as _;
 use std::time::Duration;
 
+use haulier_tests::checker::{Verdict, check};
+use haulier_tests::kafka;
 use haulier_tests::process::{Haulier, eventually};
 use haulier_tests::proxy::{Proxy, Way};
 use haulier_tests::services::control;
 use haulier_tests::traffic::{Plan, Traffic};
+use haulier_tests::workload::Workload;
 use sqlx::postgres::PgConnectOptions;
 
 use crate::scenario::{Scenario, turn};
@@ -26,7 +29,7 @@ impl Bed {
         let server = format!("{}:{}", options.get_host(), options.get_port());
         let proxy = Proxy::start("127.0.0.1:0", server.clone()).await;
         let url = scenario.database.url.replace(&server, proxy.address());
-        let broker = haulier_tests::kafka::address();
+        let broker = kafka::address();
         let setup = scenario.setup_between(&url, &broker, "max_attempts = 2\nbatch_rows = 50");
         scenario.with_ledger(&scenario.setup("")).await;
         let instances = vec![setup.start(), setup.start()];
@@ -216,4 +219,36 @@ async fn a_database_that_takes_no_writes_for_a_while_costs_nothing() {
     bed.run(&set("RESET default_transaction_read_only")).await;
     bed.goes_on("read-only").await;
     bed.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acknowledgements_that_the_database_refuses_are_kept_and_not_repeated() {
+    let _turn = turn().await;
+    let scenario = Scenario::new().await;
+    let setup = scenario.setup("");
+    setup.migrate();
+    // As a foreign key or an audit trigger of the application's may do.
+    scenario
+        .database
+        .run(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
+               $$ BEGIN RAISE EXCEPTION 'not this one' USING ERRCODE = '23503'; END $$; \
+             CREATE TRIGGER refuse BEFORE DELETE ON outbox EXECUTE FUNCTION refuse()",
+        )
+        .await;
+    Workload::new(&scenario.topic, 20).write(&scenario.database.pool, 0, 20).await;
+    let holder = setup.start();
+    holder.logged("the database refuses what was acknowledged").await;
+    holder.unready(&["not this one"]).await;
+    let other = setup.start();
+    other.ready().await;
+    // Longer than a lease: it is renewed, or the other would publish the same again.
+    let kept = "SELECT least(count(*), 1) FROM haulier_lease WHERE token IS NOT NULL \
+         AND expires_at > served_at + interval '12 seconds'";
+    scenario.database.until(kept, 1).await;
+    scenario.database.run("DROP TRIGGER refuse ON outbox").await;
+    scenario.drained().await;
+    holder.ready().await;
+    let received = kafka::read_count(&scenario.topic, 20).await;
+    assert_eq!(check(&received, 20, 0, 1), Verdict::default(), "nothing is repeated");
 }

@@ -31,8 +31,7 @@ fn files(root: &Path, parts: &[&str]) -> Vec<PathBuf> {
 /// Why there is no such test, if there is none.
 fn missing(root: &Path, name: &str) -> Option<String> {
     let parts: Vec<&str> = name.split("::").collect();
-    let there =
-        |parts: &[&str]| files(root, parts).into_iter().filter(|file| file.is_file()).next();
+    let there = |parts: &[&str]| files(root, parts).into_iter().find(|file| file.is_file());
     if let [tier, _] = parts[..]
         && TIERS.contains(&tier)
     {

@@ -29,7 +29,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use super::{AdminState, authorised};
+use super::{AdminState, unauthorised};
 use crate::event::EventId;
 use crate::operations::{
     self, Action, DEFAULT_RATE, Filter, Misuse, Mode, OperationError, Operations, Operator, Order,
@@ -77,9 +77,9 @@ async fn guard(State(state): State<AdminState>, request: Request, next: Next) ->
         let text = "the operators' side is off: set [admin] operations = true and token\n";
         return (StatusCode::FORBIDDEN, text).into_response();
     }
-    match authorised(&state, request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(refusal) => refusal,
+    match unauthorised(&state, request.headers()) {
+        None => next.run(request).await,
+        Some(refusal) => refusal,
     }
 }
 

@@ -123,7 +123,7 @@ async fn metrics(State(state): State<AdminState>) -> Response {
 }
 
 async fn reload(State(state): State<AdminState>, headers: HeaderMap) -> Response {
-    if let Err(refusal) = authorised(&state, &headers) {
+    if let Some(refusal) = unauthorised(&state, &headers) {
         return refusal;
     }
     let Some(Answer { changes, refused, troubles }) = state.reload.reload().await else {
@@ -134,19 +134,19 @@ async fn reload(State(state): State<AdminState>, headers: HeaderMap) -> Response
     (status, [(CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
 
-/// Whether the caller brought the token; else what it is told.
-fn authorised(state: &AdminState, headers: &HeaderMap) -> Result<(), Response> {
+/// What a caller is told that has not brought the token.
+fn unauthorised(state: &AdminState, headers: &HeaderMap) -> Option<Response> {
     let Some(token) = &state.token else {
         let text = "changing anything over HTTP is off: set [admin] token; a reload is also asked for by SIGHUP\n";
-        return Err((StatusCode::FORBIDDEN, text).into_response());
+        return Some((StatusCode::FORBIDDEN, text).into_response());
     };
     let brought = headers.get(AUTHORIZATION).map(|value| value.as_bytes());
     let brought = brought.and_then(|value| value.strip_prefix(b"Bearer "));
     if !brought.is_some_and(|brought| same(brought, token.expose().trim().as_bytes())) {
         let text = "the token is missing or wrong: send Authorization: Bearer …\n";
-        return Err((StatusCode::UNAUTHORIZED, text).into_response());
+        return Some((StatusCode::UNAUTHORIZED, text).into_response());
     }
-    Ok(())
+    None
 }
 
 /// Compares in a time that does not tell how much was right.

@@ -293,8 +293,8 @@ fn count(lane: &LaneContext, batch: &Batch, settlements: &[Settlement], settled:
     lane.metrics.released(released);
 }
 
-/// Settles, and goes on trying while the database is away: settling by token is always safe, and
-/// giving up would repeat what was acknowledged.
+/// Settles, and goes on trying while the database is away or refuses: settling by token is always safe,
+/// and giving up would repeat what was acknowledged. While it refuses, the claim is kept.
 async fn settle(
     lane: &LaneContext,
     claim: &BatchClaim,
@@ -320,7 +320,10 @@ async fn settle(
                 lane.health.blocked(unavailable().to_string());
             }
             StoreError::Schema { .. } | StoreError::Refused { .. } if refused => {
-                return Err(unavailable());
+                if lane.health.blocked(unavailable().to_string()) {
+                    tracing::error!(lane = %lane.name, error = %super::chain(&error),
+                        "the database refuses what was acknowledged; it is kept, and tried again");
+                }
             }
             // Something in the outcomes is refused: the acknowledged ones must be written all the same.
             StoreError::Schema { .. } | StoreError::Refused { .. } => {
@@ -336,6 +339,11 @@ async fn settle(
             return Err(unavailable());
         }
         let pause = jittered(backoff(FIRST_SETTLE_PAUSE, LONGEST_SETTLE_PAUSE, attempt));
+        let pause = pause.min(lane.config.lease / 4);
+        if refused && let Err(error) = lane.store.renew(&lane.name, claim, lane.config.lease).await
+        {
+            tracing::warn!(lane = %lane.name, error = %super::chain(&error), "a claim could not be renewed");
+        }
         tokio::select! {
             biased;
             // 1. Either way it is tried again, the last time without a pause.
