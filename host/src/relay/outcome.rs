@@ -61,8 +61,12 @@ pub(super) fn decide(
         let action = match standing {
             Standing::Behind => Action::Release,
             Standing::Dropped(reason) => Action::Dropped(reason),
-            Standing::Resting(..) | Standing::Failed(_) if behind => Action::Release,
-            Standing::Resting(after, failure) => Action::Wait { after, failure },
+            Standing::Resting { .. } | Standing::Failed(_) if behind => Action::Release,
+            // Its trial, an event before this one, has gone through.
+            Standing::Resting { destination, .. } if circuits.resting(&destination).is_none() => {
+                Action::Release
+            }
+            Standing::Resting { after, failure, .. } => Action::Wait { after, failure },
             Standing::Failed(failure) => {
                 // A missing plugin or route: the text names it.
                 let destination = failure.to_string();
@@ -284,7 +288,11 @@ mod tests {
     fn behind_an_event_that_is_put_off_none_is_put_off_further() {
         let failure = || Failure::new(Cause::TopicUnknown, "no such topic");
         let rejected = || Standing::Failed(Failure::new(Cause::PluginRejected, "no"));
-        let resting = || Standing::Resting(Duration::from_secs(60), failure());
+        let resting = || Standing::Resting {
+            after: Duration::from_secs(60),
+            failure: failure(),
+            destination: "t".into(),
+        };
         for (ordering, key) in [(Ordering::Key, "k"), (Ordering::Total, "other")] {
             let last = Event { aggregate_id: Some(key.into()), ..event(3, 0) };
             let outcomes = decide(
@@ -300,6 +308,35 @@ mod tests {
             assert!(matches!(actions[0], Action::Wait { .. }));
             // The first holds the key for its own time, and a later one must be due with it.
             assert_eq!(actions[1..], [Action::Release, Action::Release]);
+        }
+    }
+
+    #[test]
+    fn what_waited_for_a_trial_that_went_through_is_due_at_once() {
+        let failure = Failure::new(Cause::TopicUnknown, "no such topic");
+        let resting = || Standing::Resting {
+            after: Duration::from_secs(15),
+            failure: failure.clone(),
+            destination: "t".into(),
+        };
+        let other = Event { aggregate_id: Some("other".into()), ..event(2, 0) };
+        for (receipt, released) in
+            [(Receipt::Acknowledged, true), (Receipt::Refused(failure.clone()), false)]
+        {
+            let mut circuits = Circuits::default();
+            circuits.failed("t", &failure);
+            circuits.goes("t");
+            let outcomes = decide(
+                &[event(1, 0), other.clone()],
+                Ordering::Key,
+                vec![Standing::Going(1), resting()],
+                &[to(0)],
+                vec![receipt],
+                &RetryPolicy::default(),
+                &mut circuits,
+            );
+            let action = &outcomes.settlements[1].action;
+            assert_eq!(*action == Action::Release, released, "{action:?}");
         }
     }
 

@@ -24,7 +24,14 @@ pub(super) enum Standing {
     /// It failed, by itself or for its destination.
     Failed(Failure),
     /// Its destination is known to be unusable; it waits this long.
-    Resting(std::time::Duration, Failure),
+    Resting {
+        /// How long.
+        after: std::time::Duration,
+        /// For what.
+        failure: Failure,
+        /// The destination's name, as its circuit has it.
+        destination: String,
+    },
     /// An earlier event of its key does not go, so neither does it.
     Behind,
 }
@@ -81,7 +88,7 @@ pub(super) fn plan(
         });
         match &standing {
             Standing::Going(_) | Standing::Dropped(_) => {}
-            Standing::Failed(_) | Standing::Resting(..) | Standing::Behind => {
+            Standing::Failed(_) | Standing::Resting { .. } | Standing::Behind => {
                 outgoing.truncate(before);
                 slot.1 = true;
             }
@@ -130,9 +137,11 @@ fn stand(
         }
     }
     // All or none: no destination's trial is used up for an event that waits for another.
-    let resting = records.iter().find_map(|record| circuits.resting(&record.topic));
-    if let Some((rest, failure)) = resting {
-        return Standing::Resting(rest, failure);
+    let resting = records.iter().find_map(|record| {
+        circuits.resting(&record.topic).map(|rest| (rest, record.topic.clone()))
+    });
+    if let Some(((after, failure), destination)) = resting {
+        return Standing::Resting { after, failure, destination };
     }
     let count = records.len();
     for record in records {
@@ -263,7 +272,7 @@ mod tests {
         let events = [event(1, "a"), event(2, "a")];
         let plan =
             plan(&lane(), Ordering::Key, &events, vec![deliver(1), deliver(1)], &mut circuits);
-        assert!(matches!(plan.standings[0], Standing::Resting(..)));
+        assert!(matches!(plan.standings[0], Standing::Resting { .. }));
         assert_eq!(plan.standings[1], Standing::Behind);
         assert!(plan.outgoing.is_empty());
         assert!(circuits.worked("orders"));
