@@ -6,8 +6,8 @@ use std::time::Duration;
 use haulier::event::EventId;
 use haulier::failure::{Cause, Failure};
 use haulier::store::{
-    Action, AuditEntry, AuditId, Batch, Change, Changed, DueIn, EventState, Look, Outbox, Refusal,
-    Selection, Settle,
+    Action, AuditEntry, AuditId, Batch, Behind, Change, Changed, DISCARDED, DueIn, EventState,
+    HeldKey, HeldQuery, Look, Outbox, Refusal, Selection, Settle,
 };
 
 use crate::harness::{
@@ -35,12 +35,22 @@ async fn audit(desk: &dyn Outbox, action: &str) -> AuditId {
 
 async fn change(desk: &dyn Outbox, change: Change, of: &[i64]) -> Changed {
     let audit = audit(desk, "change").await;
-    desk.change(&change, &event_ids(of), audit).await.expect("changes")
+    desk.change(&change, &event_ids(of), &[], audit).await.expect("changes")
 }
 
 async fn selected(desk: &dyn Outbox, selection: Selection) -> Vec<i64> {
     let seen = desk.events(&selection, EventId(i64::MIN), 100).await.expect("a list");
     seen.iter().map(|event| event.id.0).collect()
+}
+
+async fn held_keys(
+    desk: &dyn Outbox,
+    key: Option<&str>,
+    after: Option<(&str, &str)>,
+) -> Vec<HeldKey> {
+    let query =
+        HeldQuery { lane: None, key, reason: None, after, limit: 10, behind: Behind::Counted };
+    desk.held_keys(&query).await.expect("held keys")
 }
 
 async fn state(desk: &dyn Outbox, id: i64) -> Option<EventState> {
@@ -119,7 +129,8 @@ pub(crate) async fn a_retried_event_is_due_again_and_marked<H: Harness>() {
     decided(&outbox, BY_KEY, |_| vec![Action::Park(failure())]).await;
     assert_eq!(state(&*desk, inserted[0]).await, Some(EventState::Failed));
     let audit = audit(&*desk, "retry").await;
-    let changed = desk.change(&Change::Retry, &event_ids(&inserted), audit).await.expect("changes");
+    let changed =
+        desk.change(&Change::Retry, &event_ids(&inserted), &[], audit).await.expect("changes");
     assert_eq!(changed.done, event_ids(&inserted));
     let batch = claim_soon(&*outbox.store(), QUICK).await;
     assert_eq!(ids(&batch), inserted);
@@ -137,7 +148,7 @@ pub(crate) async fn a_halted_event_that_is_retried_comes_before_its_successors<H
     decided(&outbox, BY_KEY, |_| vec![Action::Halt(failure()), Action::Release, Action::Release])
         .await;
     assert!(claim(&*store, BY_KEY).await.is_none());
-    let held = desk.held_keys(None, None, None, 10).await.expect("held keys");
+    let held = held_keys(&*desk, None, None).await;
     assert_eq!((held[0].key.as_str(), held[0].event.0), ("k", inserted[0]));
     assert_eq!((held[0].waiting, held[0].until), (3, DueIn::Never));
     assert!(held[0].event_pending);
@@ -146,7 +157,7 @@ pub(crate) async fn a_halted_event_that_is_retried_comes_before_its_successors<H
     assert_eq!(ids(&batch), inserted);
     assert!(batch.events[0].redelivery.is_none(), "nothing has overtaken it");
     publish(&*store, &batch).await;
-    assert!(desk.held_keys(None, None, None, 10).await.expect("held keys").is_empty());
+    assert!(held_keys(&*desk, None, None).await.is_empty());
 }
 
 pub(crate) async fn a_discarded_event_lets_its_key_go<H: Harness>() {
@@ -177,9 +188,9 @@ pub(crate) async fn a_released_key_goes_on_without_the_event_that_held_it<H: Har
         },
     )
     .await;
-    let held = desk.held_keys(None, Some("k"), None, 10).await.expect("held keys");
+    let held = held_keys(&*desk, Some("k"), None).await;
     assert_eq!(held.len(), 1);
-    let behind = desk.held_keys(None, None, Some(("default", "k")), 10).await.expect("held keys");
+    let behind = held_keys(&*desk, None, Some(("default", "k"))).await;
     assert_eq!(behind.iter().map(|held| held.key.as_str()).collect::<Vec<_>>(), ["l"]);
     change(&*desk, Change::SetAside, &inserted[..1]).await;
     assert_eq!(state(&*desk, inserted[0]).await, Some(EventState::Failed));
@@ -212,7 +223,7 @@ pub(crate) async fn published_events_are_replayed_in_order<H: Harness>() {
     publish(&*store, &claim(&*store, BY_KEY).await.expect("work")).await;
     let audit = audit(&*desk, "replay").await;
     let changed =
-        desk.change(&Change::Replay, &event_ids(&inserted), audit).await.expect("changes");
+        desk.change(&Change::Replay, &event_ids(&inserted), &[], audit).await.expect("changes");
     assert_eq!(changed.done.len(), 3);
     let batch = claim_soon(&*store, QUICK).await;
     assert_eq!(ids(&batch), inserted);
@@ -231,7 +242,7 @@ pub(crate) async fn who_changed_what_is_recorded<H: Harness>() {
     decided(&outbox, BY_KEY, |batch| vec![Action::Park(failure()); batch.events.len()]).await;
     let audit = audit(&*desk, "retry").await;
     for id in [inserted[2], inserted[0]] {
-        desk.change(&Change::Retry, &[EventId(id)], audit).await.expect("changes");
+        desk.change(&Change::Retry, &[EventId(id)], &[], audit).await.expect("changes");
     }
     let record = desk.audits(5).await.expect("records").remove(0);
     assert_eq!((record.id, record.events, record.ended_at_ms), (audit, 2, None));
@@ -241,4 +252,25 @@ pub(crate) async fn who_changed_what_is_recorded<H: Harness>() {
     desk.audit_ended(audit).await.expect("ends");
     assert!(desk.audits(1).await.expect("records")[0].ended_at_ms.is_some());
     assert_eq!(desk.horizon().await.expect("a horizon").highest.0, inserted[2]);
+}
+
+pub(crate) async fn what_was_chosen_in_one_state_is_not_changed_in_another<H: Harness>() {
+    let outbox = H::make(Making { settle: Settle::Mark, ..USUAL }).await;
+    let (desk, store) = (outbox.outbox(), outbox.store());
+    let inserted = outbox.insert(&[of_key("k"), of_key("k")]).await;
+    decided(&outbox, BY_KEY, |_| vec![Action::Park(failure()), Action::Park(failure())]).await;
+    change(&*desk, Change::Retry, &inserted[..1]).await;
+    let audit = audit(&*desk, "discard").await;
+    let why = Change::Discard("discarded: test".into());
+    let chosen = [EventState::Failed];
+    let changed = desk.change(&why, &event_ids(&inserted), &chosen, audit).await.expect("changes");
+    assert_eq!(changed.done, event_ids(&inserted[1..]));
+    let pending = Refusal::Unfit(EventState::Pending);
+    assert_eq!(changed.refused, [(EventId(inserted[0]), pending)]);
+    // What was discarded is told apart from what was published.
+    let kept = Selection { reason: Some(DISCARDED.into()), ..Selection::default() };
+    assert_eq!(selected(&*desk, kept).await, inserted[1..]);
+    let others = Selection { except_reason: Some(DISCARDED), ..Selection::default() };
+    assert_eq!(selected(&*desk, others).await, inserted[..1]);
+    publish(&*store, &claim_soon(&*store, QUICK).await).await;
 }

@@ -52,6 +52,7 @@ conformance! {
         desk::a_released_key_goes_on_without_the_event_that_held_it,
         desk::what_is_being_worked_on_is_left_alone,
         desk::published_events_are_replayed_in_order,
+        desk::what_was_chosen_in_one_state_is_not_changed_in_another,
         desk::who_changed_what_is_recorded,
         failures::published_events_are_deleted_or_marked,
         failures::a_retried_event_holds_its_key,

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use haulier::event::{EventId, Ordering};
 use haulier::store::{
-    Action, AuditEntry, Change, Look, Outbox, PostgresStore, Settle, Store, StoreConfig, StoreError,
+    Action, AuditEntry, Change, Look, Outbox, PostgresStore, Refusal, Selection, Settle, Store,
+    StoreConfig, StoreError,
 };
 use haulier_tests::database::Database;
 use haulier_tests::process::eventually;
@@ -279,7 +280,7 @@ async fn what_an_operator_makes_due_is_found_in_order_wherever_looks_start() {
         AuditEntry { actor: "ada", via: "test", action: "replay", selection: "{}", note: None };
     let audit = desk.audit(&entry).await.expect("an audit record");
     let all: Vec<EventId> = inserted.iter().copied().map(EventId).collect();
-    desk.change(&Change::Replay, &all, audit).await.expect("changes");
+    desk.change(&Change::Replay, &all, &[], audit).await.expect("changes");
     let batch = claim(&*store, Wish { look: Look::Quick, ..BY_KEY }).await.expect("work");
     assert_eq!(ids(&batch), inserted);
 }
@@ -373,4 +374,80 @@ async fn applications_write_while_claims_and_settles_are_open() {
         claiming > 0 && settling > 0,
         "{claiming} beside the claim, {settling} beside the settle"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn migrating_makes_no_application_wait() {
+    let outbox = Postgres::make(USUAL).await;
+    // A table that is up to date is not touched, whoever has it.
+    let mut writer = outbox.database.pool.begin().await.expect("begins");
+    sqlx::raw_sql("INSERT INTO outbox (event_type) VALUES ('t')")
+        .execute(&mut *writer)
+        .await
+        .expect("inserts");
+    let current = store(config(&outbox.database, USUAL)).await;
+    let written = write_meanwhile(&outbox, async { current.migrate().await.expect("migrates") });
+    written.await;
+    // One of an earlier version has to wait for who reads it; applications wait a second at most.
+    writer.rollback().await.expect("rolls back");
+    outbox.database.run("ALTER TABLE outbox DROP COLUMN redelivery").await;
+    let mut reader = outbox.database.pool.begin().await.expect("begins");
+    sqlx::raw_sql("SELECT count(*) FROM outbox").execute(&mut *reader).await.expect("reads");
+    let migrating = tokio::spawn(async move { current.migrate().await });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+         AND datname = current_database() AND query LIKE '%ALTER TABLE%'";
+    outbox.database.until(waits, 1).await;
+    let insert = "SET statement_timeout = '5s'; INSERT INTO outbox (event_type) VALUES ('t')";
+    let mut connection = outbox.database.pool.acquire().await.expect("a connection");
+    sqlx::raw_sql(insert).execute(&mut *connection).await.expect("waits for no reader");
+    reader.rollback().await.expect("rolls back");
+    migrating.await.expect("ends").expect("migrates once the reader is gone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_released_key_keeps_its_order_wherever_looks_start() {
+    let outbox = Postgres::make(USUAL).await;
+    let (desk, store) = (outbox.outbox(), outbox.store());
+    let inserted = outbox.insert(&[of_key("k"), of_key("k"), of_key("k")]).await;
+    let batch = claim(&*store, BY_KEY).await.expect("work");
+    settle(&*store, &batch, |event| {
+        if is(event, inserted[0]) { Action::Halt(failure()) } else { Action::Release }
+    })
+    .await;
+    // As it is after a while: nothing is due up to the last one. Then its event is deleted by hand.
+    outbox
+        .database
+        .run(format!(
+            "UPDATE haulier_lease SET seen_id = {}, next_due_at = 'infinity'; \
+             DELETE FROM outbox WHERE id = {}",
+            inserted[2], inserted[0]
+        ))
+        .await;
+    assert!(desk.drop_hold("default", "k").await.expect("drops"));
+    let late = outbox.insert(&[of_key("k")]).await;
+    let batch = claim(&*store, Wish { look: Look::Quick, ..BY_KEY }).await.expect("work");
+    assert_eq!(ids(&batch), [inserted[1], inserted[2], late[0]]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_locked_row_holds_up_no_relay_and_an_endless_time_breaks_no_list() {
+    let outbox = Postgres::make(USUAL).await;
+    let (desk, store) = (outbox.outbox(), outbox.store());
+    let inserted = outbox.insert(&[of_key("a"), of_key("b")]).await;
+    let batch = claim(&*store, BY_KEY).await.expect("work");
+    settle(&*store, &batch, |_| Action::Park(failure())).await;
+    outbox.database.run("UPDATE outbox SET created_at = 'infinity' WHERE aggregate_id = 'a'").await;
+    let mut holder = outbox.database.pool.begin().await.expect("begins");
+    let lock = format!("SELECT 1 FROM outbox WHERE id = {} FOR UPDATE", inserted[0]);
+    sqlx::raw_sql(sqlx::AssertSqlSafe(lock)).execute(&mut *holder).await.expect("locks");
+    let entry =
+        AuditEntry { actor: "ada", via: "test", action: "retry", selection: "{}", note: None };
+    let audit = desk.audit(&entry).await.expect("an audit record");
+    let all: Vec<EventId> = inserted.iter().copied().map(EventId).collect();
+    let changed = desk.change(&Change::Retry, &all, &[], audit).await.expect("changes");
+    assert_eq!(changed.done, all[1..]);
+    assert_eq!(changed.refused, [(all[0], Refusal::InFlight)]);
+    assert_eq!(ids(&claim(&*store, BY_KEY).await.expect("work")), inserted[1..]);
+    let seen = desk.events(&Selection::default(), EventId(0), 10).await.expect("a list");
+    assert_eq!(seen.len(), 2);
 }

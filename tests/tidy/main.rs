@@ -64,7 +64,7 @@ const LAYERS: [(&str, &[&str]); 25] = [
             "telemetry",
         ],
     ),
-    ("admin", &["event", "operations", "settings", "telemetry", "words"]),
+    ("admin", &["event", "operations", "settings", "store", "telemetry", "words"]),
     ("reload", &["config", "plugin", "relay", "routing", "telemetry", "transform", "words"]),
     (
         "app",

@@ -28,6 +28,7 @@ use axum::routing::{get, post};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
+use tokio::sync::Semaphore;
 
 use super::{AdminState, unauthorised};
 use crate::event::EventId;
@@ -35,13 +36,37 @@ use crate::operations::{
     self, Action, DEFAULT_RATE, Filter, Misuse, Mode, OperationError, Operations, Operator, Order,
     Scope,
 };
+use crate::store::StoreError;
 use crate::words::chain;
 
 /// Entries of a list, if nobody asks for another number.
 const LISTED: usize = 50;
 
+/// Calls that are worked on at once; more of them wait.
+static CALLS: Semaphore = Semaphore::const_new(2);
+
 /// What is asked for in a query: names and texts.
 type Asked = HashMap<String, String>;
+type Pairs = Vec<(String, String)>;
+
+/// A query, in which nothing may be said twice.
+fn once(pairs: Pairs) -> Result<Asked, Misuse> {
+    let mut asked = Asked::new();
+    for (name, text) in pairs {
+        if asked.insert(name.clone(), text).is_some() {
+            return Err(Misuse(format!("'{name}' is given twice; lists are written 1,2,3")));
+        }
+    }
+    Ok(asked)
+}
+
+/// Refuses what is left of a query.
+fn no_more(asked: &Asked) -> Result<(), Misuse> {
+    match asked.keys().next() {
+        None => Ok(()),
+        Some(name) => Err(Misuse(format!("there is no parameter '{name}'"))),
+    }
+}
 
 /// What changes something, beside the filter.
 #[derive(Debug, Default, Deserialize)]
@@ -77,10 +102,14 @@ async fn guard(State(state): State<AdminState>, request: Request, next: Next) ->
         let text = "the operators' side is off: set [admin] operations = true and token\n";
         return (StatusCode::FORBIDDEN, text).into_response();
     }
-    match unauthorised(&state, request.headers()) {
-        None => next.run(request).await,
-        Some(refusal) => refusal,
+    if let Some(refusal) = unauthorised(&state, request.headers()) {
+        return refusal;
     }
+    // Operators share the relay's connections, and must not take them from it.
+    let Ok(_turn) = CALLS.acquire().await else {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    };
+    next.run(request).await
 }
 
 /// Why a request is not answered as it was meant.
@@ -110,7 +139,16 @@ impl IntoResponse for Refused {
         let (status, text) = match self {
             Self::Misuse(Misuse(text)) => (StatusCode::BAD_REQUEST, text),
             Self::Missing(text) => (StatusCode::NOT_FOUND, text),
-            Self::Operation(error) => (StatusCode::SERVICE_UNAVAILABLE, chain(&error)),
+            Self::Operation(error) => {
+                let passing =
+                    matches!(error, OperationError::Store(StoreError::Unavailable { .. }));
+                let status = if passing {
+                    StatusCode::SERVICE_UNAVAILABLE
+                } else {
+                    StatusCode::INTERNAL_SERVER_ERROR
+                };
+                (status, chain(&error))
+            }
         };
         answer(status, &json!({ "error": text }))
     }
@@ -153,7 +191,8 @@ fn read<T: DeserializeOwned>(value: Value) -> Result<T, Misuse> {
     serde_json::from_value(value).map_err(|error| Misuse(error.to_string()))
 }
 
-async fn events(State(state): State<AdminState>, Query(mut asked): Query<Asked>) -> Answer {
+async fn events(State(state): State<AdminState>, Query(pairs): Query<Pairs>) -> Answer {
+    let mut asked = once(pairs)?;
     let at = operator(&state, asked.remove("source").as_deref())?;
     let after = number(&mut asked, "after", i64::MIN)?;
     let limit = number(&mut asked, "limit", LISTED)?.max(1);
@@ -165,36 +204,45 @@ async fn events(State(state): State<AdminState>, Query(mut asked): Query<Asked>)
 
 async fn event(
     State(state): State<AdminState>,
-    Path(id): Path<i64>,
-    Query(mut asked): Query<Asked>,
+    Path(id): Path<String>,
+    Query(pairs): Query<Pairs>,
 ) -> Answer {
+    let mut asked = once(pairs)?;
     let at = operator(&state, asked.remove("source").as_deref())?;
+    let id: i64 = id.parse().map_err(|_| Misuse(format!("'{id}' is no id")))?;
+    let payload = asked.remove("payload").is_some_and(|wanted| wanted == "true" || wanted == "1");
+    no_more(&asked)?;
     let Some(event) = at.event(EventId(id)).await? else {
         return Err(Refused::Missing(format!("there is no event {id} in source '{}'", at.source)));
     };
     let mut whole = operations::whole(&event);
     // What events carry is the business's own: only who asks for it gets it.
-    if asked.get("payload").is_none_or(|wanted| wanted != "true")
-        && let Value::Object(fields) = &mut whole
-    {
+    if !payload && let Value::Object(fields) = &mut whole {
         fields.remove("payload");
     }
     ok(&whole)
 }
 
-async fn keys(State(state): State<AdminState>, Query(mut asked): Query<Asked>) -> Answer {
+async fn keys(State(state): State<AdminState>, Query(pairs): Query<Pairs>) -> Answer {
+    let mut asked = once(pairs)?;
     let at = operator(&state, asked.remove("source").as_deref())?;
     let limit = number(&mut asked, "limit", LISTED)?.max(1);
-    let after = asked.remove("after_lane").zip(asked.remove("after_key"));
+    let (lane, key) = (asked.remove("after_lane"), asked.remove("after_key"));
+    if lane.is_some() != key.is_some() {
+        return Err(Misuse("after_lane and after_key go together".into()).into());
+    }
+    let after = lane.zip(key);
     let after = after.as_ref().map(|(lane, key)| (lane.as_str(), key.as_str()));
     let held = at.held_keys(&filter(asked)?, after, limit).await?;
     let keys: Vec<Value> = held.iter().map(operations::held_key).collect();
     ok(&json!({ "source": &*at.source, "keys": keys }))
 }
 
-async fn audit(State(state): State<AdminState>, Query(mut asked): Query<Asked>) -> Answer {
+async fn audit(State(state): State<AdminState>, Query(pairs): Query<Pairs>) -> Answer {
+    let mut asked = once(pairs)?;
     let at = operator(&state, asked.remove("source").as_deref())?;
     let limit = number(&mut asked, "limit", LISTED)?.max(1);
+    no_more(&asked)?;
     let records: Vec<Value> = at.audits(limit).await?.iter().map(operations::audited).collect();
     ok(&json!({ "source": &*at.source, "audit": records }))
 }

@@ -6,28 +6,28 @@
 
 mod answer;
 mod request;
+mod work;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::time::Instant;
 
 use crate::event::EventId;
 use crate::store::{
-    AuditEntry, AuditId, Audited, Change, Changed, Desk, EventSeen, EventState, EventWhole,
-    HeldKey, Horizon, MOST_CHANGED, MOST_LISTED, Outbox, Refusal, Selection, StoreError,
+    AuditEntry, Audited, Behind, DISCARDED, Desk, EventSeen, EventState, EventWhole, HeldKey,
+    HeldQuery, MOST_LISTED, Outbox, Selection, StoreError,
 };
+use crate::words::plain;
 
 pub use self::answer::{audited, event, held_key, time, whole};
 pub use self::request::{Filter, Misuse};
+pub use self::work::{Done, SHOWN, Work};
 
 /// Events a second that a replay makes due, if nobody says otherwise: live events go on beside it.
 pub const DEFAULT_RATE: u32 = 1000;
 /// The highest rate that can be asked for.
 pub const MOST_RATE: u32 = 1_000_000;
-/// Events of a dry run that are shown.
-pub const SHOWN: usize = 20;
+/// Longest name of who does something, and longest reason why, in characters.
+const MAX_ACTOR: usize = 128;
+const MAX_NOTE: usize = 2000;
 
 /// What can be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,19 +102,6 @@ pub struct Order {
     pub note: Option<String>,
 }
 
-/// What became of an order.
-#[derive(Debug, Clone, Default)]
-pub struct Done {
-    /// The audit record; none after a dry run.
-    pub audit: Option<AuditId>,
-    /// Events that were changed, or would be.
-    pub changed: u64,
-    /// Events that were left as they are, by reason.
-    pub left: BTreeMap<&'static str, u64>,
-    /// After a dry run: the first of them.
-    pub shown: Vec<EventSeen>,
-}
-
 /// Why an order was not carried out, or not to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum OperationError {
@@ -179,7 +166,8 @@ impl Operator {
         after: EventId,
         limit: usize,
     ) -> Result<Vec<EventSeen>, OperationError> {
-        let selection = filter.selection()?;
+        let now_ms = if filter.is_relative() { self.desk.horizon().await?.now_ms } else { 0 };
+        let selection = filter.selection(now_ms)?;
         Ok(self.desk.events(&selection, after, limit.min(MOST_LISTED)).await?)
     }
 
@@ -201,23 +189,26 @@ impl Operator {
         after: Option<(&str, &str)>,
         limit: usize,
     ) -> Result<Vec<HeldKey>, OperationError> {
+        self.look_for_keys(filter, after, limit.min(MOST_LISTED), Behind::Counted).await
+    }
+
+    async fn look_for_keys(
+        &self,
+        filter: &Filter,
+        after: Option<(&str, &str)>,
+        limit: usize,
+        behind: Behind,
+    ) -> Result<Vec<HeldKey>, OperationError> {
         let selection = of_keys(filter)?;
-        let (lane, key) = (selection.lane.as_deref(), selection.key.as_deref());
-        let limit = limit.min(MOST_LISTED);
-        let fits = |held: &HeldKey| filter.reason.as_ref().is_none_or(|why| *why == held.reason);
-        let mut found: Vec<HeldKey> = Vec::new();
-        let mut place = after.map(|(lane, key)| (lane.to_owned(), key.to_owned()));
-        loop {
-            let behind = place.as_ref().map(|(lane, key)| (lane.as_str(), key.as_str()));
-            let page = self.desk.held_keys(lane, key, behind, limit).await?;
-            let last = page.len() < limit;
-            place = page.last().map(|held| (held.lane.clone(), held.key.clone()));
-            found.extend(page.into_iter().filter(fits));
-            if last || found.len() >= limit {
-                found.truncate(limit);
-                return Ok(found);
-            }
-        }
+        let query = HeldQuery {
+            lane: selection.lane.as_deref(),
+            key: selection.key.as_deref(),
+            reason: selection.reason.as_deref(),
+            after,
+            limit,
+            behind,
+        };
+        Ok(self.desk.held_keys(&query).await?)
     }
 
     /// The last audit records, the youngest first.
@@ -243,39 +234,71 @@ impl Operator {
     /// As [`carry_out`](Self::carry_out).
     pub async fn begin(&self, order: &Order) -> Result<Work, OperationError> {
         if order.filter.is_empty() && order.scope == Scope::Filtered {
-            return Err(Misuse(format!(
-                "say which events to {} by id, key, type, lane, reason, state or time; or ask for all of them",
-                order.action.name()
-            ))
-            .into());
+            let by = match order.action {
+                Action::Release => "keys to release by lane, key or reason",
+                _ => "events are meant by id, key, type, lane, reason, state or time",
+            };
+            return Err(Misuse(format!("say which {by}; or ask for all of them")).into());
         }
+        if order.note.as_ref().is_some_and(|note| note.contains('\0')) {
+            return Err(Misuse("a note cannot hold the character NUL".into()).into());
+        }
+        // Every time is taken from one moment, or a range would move while the work goes on.
+        let horizon = self.desk.horizon().await?;
         let selection = match order.action {
             Action::Release => of_keys(&order.filter)?,
-            action => narrowed(action, order.filter.selection()?)?,
+            action => narrowed(action, order.filter.selection(horizon.now_ms)?)?,
         };
         if let Action::Replay(rate) = order.action
             && !(1..=MOST_RATE).contains(&rate)
         {
             return Err(Misuse(format!("the rate must be 1 to {MOST_RATE} events a second")).into());
         }
-        let horizon = self.desk.horizon().await?;
         let audit = match order.mode {
             Mode::DryRun => None,
             Mode::Carry => {
-                // A filter is made of texts and numbers.
-                let asked = serde_json::to_string(&order.filter).unwrap_or_default();
+                let asked = asked(order, &selection);
+                let actor = match order.actor.trim() {
+                    "" => "unknown",
+                    actor => actor,
+                };
+                let note = order.note.as_deref().map(|note| cut(note, MAX_NOTE));
                 let entry = AuditEntry {
-                    actor: &order.actor,
+                    actor: &cut(actor, MAX_ACTOR),
                     via: order.via,
                     action: order.action.name(),
                     selection: &asked,
-                    note: order.note.as_deref(),
+                    note: note.as_deref(),
                 };
                 Some(self.desk.audit(&entry).await?)
             }
         };
         Ok(Work { operator: self.clone(), order: order.clone(), selection, horizon, audit })
     }
+}
+
+/// An order as its audit record has it: the filter with its times worked out, and what else was said.
+fn asked(order: &Order, selection: &Selection) -> String {
+    let filter = Filter {
+        older_than: None,
+        newer_than: None,
+        since: selection.since_ms.map(time),
+        until: selection.until_ms.map(time),
+        ..order.filter.clone()
+    };
+    let mut asked = serde_json::to_value(filter).unwrap_or_default();
+    if order.scope == Scope::All {
+        asked["all"] = true.into();
+    }
+    if let Action::Replay(rate) = order.action {
+        asked["rate"] = rate.into();
+    }
+    asked.to_string()
+}
+
+/// At most so many characters of a text, and none that speaks to a terminal.
+fn cut(text: &str, most: usize) -> String {
+    plain(text).chars().take(most).collect()
 }
 
 /// Held keys are told apart by lane, key and reason only.
@@ -285,7 +308,8 @@ fn of_keys(filter: &Filter) -> Result<Selection, Misuse> {
     if !id.is_empty() || !state.is_empty() || others.iter().any(|other| other.is_some()) {
         return Err(Misuse("held keys are chosen by lane, key and reason".into()));
     }
-    filter.selection()
+    // Nothing that depends on the time is left.
+    filter.selection(0)
 }
 
 /// The selection, in states that the action is for. Where ids are named, the others are told why not.
@@ -295,6 +319,10 @@ fn narrowed(action: Action, mut selection: Selection) -> Result<Selection, Misus
     }
     if selection.states.is_empty() {
         selection.states = action.states().to_vec();
+    }
+    if matches!(action, Action::Replay(_)) && selection.reason.is_none() {
+        // What was thrown away on purpose comes back only by name.
+        selection.except_reason = Some(DISCARDED);
     }
     let discards = action == Action::Discard;
     let unfit = selection.states.iter().find(|state| {
@@ -308,180 +336,8 @@ fn narrowed(action: Action, mut selection: Selection) -> Result<Selection, Misus
             action.name(),
             state.name(),
             action.states().iter().map(|state| state.name()).collect::<Vec<_>>().join(", ")
+                + if discards { ", pending, processing" } else { "" }
         ))),
-    }
-}
-
-/// An order that has begun.
-pub struct Work {
-    operator: Operator,
-    order: Order,
-    selection: Selection,
-    /// What is younger was not meant, nor what is published only now: it would be published twice.
-    horizon: Horizon,
-    audit: Option<AuditId>,
-}
-
-impl Work {
-    /// Its audit record; none for a dry run.
-    pub fn audit(&self) -> Option<AuditId> {
-        self.audit
-    }
-
-    /// Carries it out to its end.
-    ///
-    /// # Errors
-    /// The database.
-    pub async fn run(self) -> Result<Done, OperationError> {
-        let mut done = Done { audit: self.audit, ..Done::default() };
-        match self.order.action {
-            Action::Release => self.release(&mut done).await?,
-            Action::Retry => self.change(&Change::Retry, &mut done).await?,
-            Action::Replay(_) => self.change(&Change::Replay, &mut done).await?,
-            Action::Discard => {
-                let note = self.order.note.as_deref().unwrap_or("by an operator");
-                let why = format!("discarded: {note}").replace('\0', "\u{fffd}");
-                self.change(&Change::Discard(why), &mut done).await?;
-            }
-        }
-        if let Some(audit) = self.audit {
-            self.operator.desk.audit_ended(audit).await?;
-            tracing::warn!(
-                source = &*self.operator.source,
-                action = self.order.action.name(),
-                actor = self.order.actor,
-                audit = audit.0,
-                events = done.changed,
-                "an operator changed events"
-            );
-        }
-        Ok(done)
-    }
-
-    /// Page by page, in id order: so the order within a key is kept in what becomes due.
-    async fn change(&self, change: &Change, done: &mut Done) -> Result<(), OperationError> {
-        let desk = &self.operator.desk;
-        let page_limit = match self.order.action {
-            // Ten pages a second at least, so that the rate is even.
-            Action::Replay(rate) => (rate as usize / 10).clamp(1, MOST_CHANGED),
-            Action::Retry | Action::Discard | Action::Release => MOST_CHANGED,
-        };
-        let mut after = EventId(i64::MIN);
-        let started = Instant::now();
-        let mut found = 0_u64;
-        loop {
-            let mut page = desk.events(&self.selection, after, page_limit).await?;
-            let Some(last) = page.last() else { break };
-            after = last.id;
-            page.retain(|event| self.horizon.covers(event));
-            let ids: Vec<EventId> = page.iter().map(|event| event.id).collect();
-            found += ids.len() as u64;
-            self.page(change, page, &ids, done).await?;
-            if after >= self.horizon.highest {
-                break;
-            }
-            if let Action::Replay(rate) = self.order.action
-                && self.order.mode == Mode::Carry
-            {
-                let due = Duration::from_secs_f64(found as f64 / f64::from(rate));
-                tokio::time::sleep_until(started + due).await;
-            }
-        }
-        let named = self.selection.ids.len() as u64;
-        if named > found {
-            done.leave("not there, or not what else was asked for", named - found);
-        }
-        Ok(())
-    }
-
-    async fn page(
-        &self,
-        change: &Change,
-        page: Vec<EventSeen>,
-        ids: &[EventId],
-        done: &mut Done,
-    ) -> Result<(), OperationError> {
-        let Some(audit) = self.audit else {
-            let (fit, unfit): (Vec<_>, Vec<_>) =
-                page.into_iter().partition(|event| fits(self.order.action, event.state));
-            unfit.iter().for_each(|event| done.leave(unfit_name(event.state), 1));
-            done.changed += fit.len() as u64;
-            let room = SHOWN.saturating_sub(done.shown.len());
-            done.shown.extend(fit.into_iter().take(room));
-            return Ok(());
-        };
-        for some in ids.chunks(MOST_CHANGED) {
-            done.add(&self.operator.desk.change(change, some, audit).await?);
-        }
-        Ok(())
-    }
-
-    async fn release(&self, done: &mut Done) -> Result<(), OperationError> {
-        let operator = &self.operator;
-        let mut place: Option<(String, String)> = None;
-        loop {
-            let after = place.as_ref().map(|(lane, key)| (lane.as_str(), key.as_str()));
-            let page = operator.held_keys(&self.order.filter, after, MOST_CHANGED).await?;
-            let Some(last) = page.last() else { return Ok(()) };
-            place = Some((last.lane.clone(), last.key.clone()));
-            let Some(audit) = self.audit else {
-                done.changed += page.len() as u64;
-                continue;
-            };
-            let (holding, stale): (Vec<_>, Vec<_>) =
-                page.into_iter().partition(|held| held.event_pending);
-            let ids: Vec<EventId> = holding.iter().map(|held| held.event).collect();
-            if !ids.is_empty() {
-                done.add(&operator.desk.change(&Change::SetAside, &ids, audit).await?);
-            }
-            for held in stale {
-                let dropped = operator.desk.drop_hold(&held.lane, &held.key).await?;
-                done.changed += u64::from(dropped);
-            }
-        }
-    }
-}
-
-fn fits(action: Action, state: EventState) -> bool {
-    let any_but_published = action == Action::Discard && state != EventState::Published;
-    any_but_published || action.states().contains(&state)
-}
-
-fn unfit_name(state: EventState) -> &'static str {
-    match state {
-        EventState::Pending => "pending, and due by itself",
-        EventState::Processing => "being worked on",
-        EventState::Published => "published already",
-        EventState::Failed => "failed already",
-        EventState::Waiting | EventState::Halted => "pending, and not yet published",
-    }
-}
-
-impl Done {
-    fn add(&mut self, changed: &Changed) {
-        self.changed += changed.done.len() as u64;
-        for (_, why) in &changed.refused {
-            match why {
-                Refusal::Gone => self.leave("gone meanwhile", 1),
-                Refusal::InFlight => self.leave("being worked on; try again", 1),
-                Refusal::Unfit(state) => self.leave(unfit_name(*state), 1),
-            }
-        }
-    }
-
-    fn leave(&mut self, why: &'static str, events: u64) {
-        *self.left.entry(why).or_default() += events;
-    }
-
-    /// What became of it, as JSON.
-    pub fn json(&self) -> serde_json::Value {
-        serde_json::json!({
-            "audit": self.audit.map(|audit| audit.0),
-            "dry_run": self.audit.is_none(),
-            "changed": self.changed,
-            "left": self.left,
-            "events": self.shown.iter().map(event).collect::<Vec<_>>(),
-        })
     }
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::event::EventId;
 use crate::failure::Cause;
-use crate::store::{EventState, Instant, Selection};
+use crate::store::{DISCARDED, EventState, Selection};
 use crate::words::closest;
 
 /// Which events are meant. Everything that is given has to fit; times are durations before now such as
@@ -58,28 +58,48 @@ impl Filter {
         *self == Self::default()
     }
 
-    /// What it means.
+    /// Whether what it means depends on the time.
+    pub fn is_relative(&self) -> bool {
+        let ago = |text: &Option<String>| {
+            text.as_deref().is_some_and(|text| humantime::parse_duration(text).is_ok())
+        };
+        self.older_than.is_some()
+            || self.newer_than.is_some()
+            || ago(&self.since)
+            || ago(&self.until)
+    }
+
+    /// What it means at the moment `now_ms`, in milliseconds since the epoch by the database's clock.
     ///
     /// # Errors
-    /// A state, reason or time that is none, or two that exclude each other.
-    pub fn selection(&self) -> Result<Selection, Misuse> {
-        let since = both("newer_than", &self.newer_than, "since", &self.since)?;
-        let until = both("older_than", &self.older_than, "until", &self.until)?;
-        if let Some(reason) = &self.reason
-            && Cause::ALL.iter().all(|cause| cause.code() != reason)
+    /// A state, reason or time that is none, two that exclude each other, or a text that no row can hold.
+    pub fn selection(&self, now_ms: i64) -> Result<Selection, Misuse> {
+        let Self { lane, key, event_type, reason, .. } = self;
+        if [lane, key, event_type, reason].into_iter().flatten().any(|text| text.contains('\0')) {
+            return Err(Misuse("no row holds a text with the character NUL".into()));
+        }
+        let since_ms = both(now_ms, ("newer_than", &self.newer_than), ("since", &self.since))?;
+        let until_ms = both(now_ms, ("older_than", &self.older_than), ("until", &self.until))?;
+        let mut codes: Vec<&str> = Cause::ALL.iter().map(|cause| cause.code()).collect();
+        codes.push(DISCARDED);
+        if let Some(reason) = reason
+            && !codes.contains(&reason.as_str())
         {
-            let codes: Vec<&str> = Cause::ALL.iter().map(|cause| cause.code()).collect();
             return Err(unknown("reason", reason, &codes));
         }
+        let mut ids: Vec<EventId> = self.id.iter().copied().map(EventId).collect();
+        ids.sort_unstable();
+        ids.dedup();
         Ok(Selection {
-            ids: self.id.iter().copied().map(EventId).collect(),
+            ids,
             states: self.state.iter().map(|name| state(name)).collect::<Result<_, _>>()?,
-            lane: self.lane.clone(),
-            key: self.key.clone(),
-            event_type: self.event_type.clone(),
-            reason: self.reason.clone(),
-            since,
-            until,
+            lane: lane.clone(),
+            key: key.clone(),
+            event_type: event_type.clone(),
+            reason: reason.clone(),
+            except_reason: None,
+            since_ms,
+            until_ms,
         })
     }
 }
@@ -98,40 +118,47 @@ fn unknown(what: &str, word: &str, known: &[&str]) -> Misuse {
     Misuse(format!("'{word}' is no {what}; there are {}{meant}", known.join(", ")))
 }
 
+/// The times that both databases know, in milliseconds since the epoch: the years 1 to 9999.
+const TIMES_MS: std::ops::RangeInclusive<i64> = -62_135_596_800_000..=253_402_300_799_000;
+
 /// One of two ways to give the same end of a range.
 fn both(
-    duration_name: &str,
-    duration: &Option<String>,
-    time_name: &str,
-    time: &Option<String>,
-) -> Result<Option<Instant>, Misuse> {
+    now_ms: i64,
+    (duration_name, duration): (&str, &Option<String>),
+    (time_name, time): (&str, &Option<String>),
+) -> Result<Option<i64>, Misuse> {
     match (duration, time) {
         (None, None) => Ok(None),
         (Some(_), Some(_)) => {
             Err(Misuse(format!("{duration_name} and {time_name} exclude each other")))
         }
-        (Some(text), None) => match humantime::parse_duration(text) {
-            Ok(ago) => Ok(Some(Instant::Ago(ago))),
-            Err(_) => Err(Misuse(format!(
-                "{duration_name}: '{text}' is no duration; write one such as 90s, 15m, 2h or 7d"
-            ))),
-        },
-        (None, Some(text)) => instant(text).map(Some).ok_or_else(|| {
+        (Some(text), None) => ago(now_ms, text).map(Some).ok_or_else(|| {
             Misuse(format!(
-                "{time_name}: '{text}' is neither a time such as 2026-11-30T10:00:00Z nor a duration \
-                 before now such as 2h"
+                "{duration_name}: '{text}' is no duration; write one such as 90s, 15m, 2h or 7d"
+            ))
+        }),
+        (None, Some(text)) => instant(now_ms, text).map(Some).ok_or_else(|| {
+            Misuse(format!(
+                "{time_name}: '{text}' is neither a time since 1970 such as 2026-11-30T10:00:00Z nor a \
+                 duration before now such as 2h"
             ))
         }),
     }
 }
 
-fn instant(text: &str) -> Option<Instant> {
-    if let Ok(ago) = humantime::parse_duration(text) {
-        return Some(Instant::Ago(ago));
+fn ago(now_ms: i64, text: &str) -> Option<i64> {
+    let millis = humantime::parse_duration(text).ok()?.as_millis();
+    let at = now_ms.saturating_sub(i64::try_from(millis).unwrap_or(i64::MAX));
+    Some(at.clamp(*TIMES_MS.start(), *TIMES_MS.end()))
+}
+
+fn instant(now_ms: i64, text: &str) -> Option<i64> {
+    if let Some(at) = ago(now_ms, text) {
+        return Some(at);
     }
     let time = humantime::parse_rfc3339_weak(text).ok()?;
     let millis = time.duration_since(std::time::UNIX_EPOCH).ok()?.as_millis();
-    i64::try_from(millis).ok().map(Instant::At)
+    i64::try_from(millis).ok()
 }
 
 /// A list as JSON writes it, or as a query does: `1,2,3`.
@@ -165,9 +192,9 @@ fn words<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+
+    const NOW: i64 = 1_796_100_000_000;
 
     #[test]
     fn a_filter_is_understood() {
@@ -176,21 +203,24 @@ mod tests {
                 "older_than":"2h","since":"2026-11-30T10:00:00Z"}"#,
         )
         .unwrap();
-        let selection = filter.selection().unwrap();
+        assert!(filter.is_relative());
+        let selection = filter.selection(NOW).unwrap();
         assert_eq!(selection.ids, [EventId(3), EventId(4)]);
         assert_eq!(selection.states, [EventState::Failed, EventState::Halted]);
-        assert_eq!(selection.until, Some(Instant::Ago(Duration::from_secs(7200))));
-        assert_eq!(selection.since, Some(Instant::At(1_796_032_800_000)));
-        let filter: Filter = serde_json::from_str(r#"{"id":[5],"since":"15m"}"#).unwrap();
-        let selection = filter.selection().unwrap();
+        assert_eq!(selection.until_ms, Some(NOW - 7_200_000));
+        assert_eq!(selection.since_ms, Some(1_796_032_800_000));
+        let filter: Filter = serde_json::from_str(r#"{"id":[5,5],"since":"15m"}"#).unwrap();
+        let selection = filter.selection(NOW).unwrap();
         assert_eq!(selection.ids, [EventId(5)]);
-        assert_eq!(selection.since, Some(Instant::Ago(Duration::from_secs(900))));
+        assert_eq!(selection.since_ms, Some(NOW - 900_000));
+        let long = Filter { older_than: Some("10000y".into()), ..Filter::default() };
+        assert_eq!(long.selection(NOW).unwrap().until_ms, Some(-62_135_596_800_000));
         assert!(serde_json::from_str::<Filter>(r#"{"sttae":"failed"}"#).is_err());
     }
 
     #[test]
     fn wrong_words_are_answered_with_the_right_ones() {
-        let misuse = |filter: Filter| filter.selection().unwrap_err().0;
+        let misuse = |filter: Filter| filter.selection(NOW).unwrap_err().0;
         let of = |state: &str| Filter { state: vec![state.into()], ..Filter::default() };
         assert!(misuse(of("faild")).contains("did you mean 'failed'?"));
         let reason = Filter { reason: Some("record_to_large".into()), ..Filter::default() };
@@ -200,6 +230,8 @@ mod tests {
         let two =
             Filter { older_than: Some("1h".into()), until: Some("1h".into()), ..Filter::default() };
         assert!(misuse(two).contains("exclude each other"));
+        let nul = Filter { key: Some("a\0".into()), ..Filter::default() };
+        assert!(misuse(nul).contains("NUL"));
         let duration = Filter { newer_than: Some("2 fortnights".into()), ..Filter::default() };
         assert!(misuse(duration).contains("is no duration"));
     }

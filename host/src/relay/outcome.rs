@@ -78,6 +78,11 @@ pub(super) fn decide(
                 action => action,
             },
         };
+        let action = match action {
+            // Without a key there is nothing to halt, and nobody would see that it waits.
+            Action::Halt(failure) if order.is_none() => Action::Park(failure),
+            action => action,
+        };
         if let Some(order) = order {
             note_order(&action, order, &mut open, &mut outcomes);
         }

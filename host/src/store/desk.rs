@@ -54,19 +54,15 @@ impl EventState {
         ("halted", Self::Halted),
     ];
 
+    /// Whether an event in `state` is in this one: PENDING has parts.
+    pub fn covers(self, state: Self) -> bool {
+        self == state || (self == Self::Pending && matches!(state, Self::Waiting | Self::Halted))
+    }
+
     /// Its name.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, state)| *state == self).map_or("", |(name, _)| name)
     }
-}
-
-/// One end of a range of times of creation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Instant {
-    /// So long before now, by the database's clock.
-    Ago(Duration),
-    /// Milliseconds since the epoch.
-    At(i64),
 }
 
 /// Which events are meant: those that fit everything that is given.
@@ -84,10 +80,41 @@ pub struct Selection {
     pub event_type: Option<String>,
     /// Whose last failure has this code.
     pub reason: Option<String>,
-    /// Created at this moment or later.
-    pub since: Option<Instant>,
+    /// Whose last failure has not this code.
+    pub except_reason: Option<&'static str>,
+    /// Created at this moment or later, in milliseconds since the epoch.
+    pub since_ms: Option<i64>,
     /// Created before this moment.
-    pub until: Option<Instant>,
+    pub until_ms: Option<i64>,
+}
+
+/// Stands in place of a failure's code for events that were discarded and kept.
+pub const DISCARDED: &str = "discarded";
+
+/// Which held keys are meant, and what is wanted of them.
+#[derive(Debug, Clone, Copy)]
+pub struct HeldQuery<'a> {
+    /// Of this lane.
+    pub lane: Option<&'a str>,
+    /// This key.
+    pub key: Option<&'a str>,
+    /// Held for this reason.
+    pub reason: Option<&'a str>,
+    /// Behind this lane and key.
+    pub after: Option<(&'a str, &'a str)>,
+    /// At most so many.
+    pub limit: usize,
+    /// Whether the events that wait are counted.
+    pub behind: Behind,
+}
+
+/// Whether the events of a held key are counted, which looks at them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Behind {
+    /// They are.
+    Counted,
+    /// They are not: 0.
+    Uncounted,
 }
 
 /// When an event is due.
@@ -287,21 +314,17 @@ pub trait Desk: Send + Sync {
     /// How far events go at this moment.
     async fn horizon(&self) -> Result<Horizon, StoreError>;
 
-    /// Held keys, of one lane or one key if that is given, by lane and key, those behind `after`.
-    async fn held_keys(
-        &self,
-        lane: Option<&str>,
-        key: Option<&str>,
-        after: Option<(&str, &str)>,
-        limit: usize,
-    ) -> Result<Vec<HeldKey>, StoreError>;
+    /// Held keys, by lane and key.
+    async fn held_keys(&self, query: &HeldQuery<'_>) -> Result<Vec<HeldKey>, StoreError>;
 
-    /// Does `change` to these events, at most [`MOST_CHANGED`], in one transaction that also counts them
-    /// in the audit record.
+    /// Does `change` to these events, at most [`MOST_CHANGED`], as far as they are in one of `states` (any,
+    /// if there are none), in one transaction that also counts them in the audit record. It waits for
+    /// nobody who has locked an event.
     async fn change(
         &self,
         change: &Change,
         ids: &[EventId],
+        states: &[EventState],
         audit: AuditId,
     ) -> Result<Changed, StoreError>;
 
@@ -318,8 +341,26 @@ pub trait Desk: Send + Sync {
     async fn audits(&self, limit: usize) -> Result<Vec<Audited>, StoreError>;
 }
 
+/// How an event stands, given whether its key is held because of it: one that is held back is never due,
+/// whatever its own time says.
+pub(super) fn held_back(state: EventState, hold: Option<DueIn>) -> EventState {
+    match (state, hold) {
+        (EventState::Pending, Some(DueIn::After(_))) => EventState::Waiting,
+        (EventState::Pending, Some(DueIn::Never)) => EventState::Halted,
+        (state, _) => state,
+    }
+}
+
 /// What a change may do with an event, as it stands under the lock. The one place that decides it.
-pub(super) fn refusal(change: &Change, state: EventState, in_flight: InFlight) -> Option<Refusal> {
+pub(super) fn refusal(
+    change: &Change,
+    wanted: &[EventState],
+    state: EventState,
+    in_flight: InFlight,
+) -> Option<Refusal> {
+    if !wanted.is_empty() && !wanted.iter().any(|one| one.covers(state)) {
+        return Some(Refusal::Unfit(state));
+    }
     let fits = match (change, state) {
         (_, EventState::Processing) | (Change::Discard(_), EventState::Pending)
             if in_flight == InFlight::Maybe =>
@@ -392,24 +433,36 @@ mod tests {
     fn what_may_be_in_flight_is_left_alone() {
         let discard = Change::Discard("x".into());
         let maybe = InFlight::Maybe;
-        assert_eq!(refusal(&discard, EventState::Pending, maybe), Some(Refusal::InFlight));
-        assert_eq!(refusal(&discard, EventState::Processing, maybe), Some(Refusal::InFlight));
-        assert_eq!(refusal(&discard, EventState::Pending, InFlight::No), None);
+        assert_eq!(refusal(&discard, &[], EventState::Pending, maybe), Some(Refusal::InFlight));
+        assert_eq!(refusal(&discard, &[], EventState::Processing, maybe), Some(Refusal::InFlight));
+        assert_eq!(refusal(&discard, &[], EventState::Pending, InFlight::No), None);
         // Waiting and halted events were given back: whoever holds their shard has not got them.
-        assert_eq!(refusal(&Change::Retry, EventState::Halted, maybe), None);
-        assert_eq!(refusal(&discard, EventState::Waiting, maybe), None);
+        assert_eq!(refusal(&Change::Retry, &[], EventState::Halted, maybe), None);
+        assert_eq!(refusal(&discard, &[], EventState::Waiting, maybe), None);
     }
 
     #[test]
     fn a_change_is_for_some_states_only() {
         let unfit = |change: &Change, state| {
-            assert_eq!(refusal(change, state, InFlight::No), Some(Refusal::Unfit(state)));
+            assert_eq!(refusal(change, &[], state, InFlight::No), Some(Refusal::Unfit(state)));
         };
         unfit(&Change::Retry, EventState::Pending);
         unfit(&Change::Retry, EventState::Published);
         unfit(&Change::Replay, EventState::Halted);
         unfit(&Change::SetAside, EventState::Failed);
         unfit(&Change::Discard(String::new()), EventState::Published);
+    }
+
+    #[test]
+    fn what_has_changed_since_it_was_chosen_is_left_alone() {
+        let discard = Change::Discard("x".into());
+        let chosen = [EventState::Failed];
+        let now = EventState::Pending;
+        assert_eq!(refusal(&discard, &chosen, now, InFlight::No), Some(Refusal::Unfit(now)));
+        let pending = [EventState::Pending];
+        assert_eq!(refusal(&discard, &pending, EventState::Halted, InFlight::No), None);
+        assert_eq!(held_back(now, Some(DueIn::Never)), EventState::Halted);
+        assert_eq!(held_back(now, Some(DueIn::Now)), now);
     }
 
     #[test]

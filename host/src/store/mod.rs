@@ -69,8 +69,9 @@ use crate::failure::Failure;
 
 pub use self::database::Database;
 pub use self::desk::{
-    AuditEntry, AuditId, Audited, Change, Changed, Desk, DueIn, EventSeen, EventState, EventWhole,
-    HeldKey, Horizon, Instant, MOST_BEHIND, MOST_CHANGED, MOST_LISTED, Refusal, Selection,
+    AuditEntry, AuditId, Audited, Behind, Change, Changed, DISCARDED, Desk, DueIn, EventSeen,
+    EventState, EventWhole, HeldKey, HeldQuery, Horizon, MOST_BEHIND, MOST_CHANGED, MOST_LISTED,
+    Refusal, Selection,
 };
 #[cfg(test)]
 pub(crate) use self::memory::{Planted, Status, Table};

@@ -129,7 +129,12 @@ async fn carry(
     };
     with(config, source, async |at| {
         let done: Done = at.carry_out(&order).await?;
-        print(args.json, &done.json(), || text::done(action, &done))
+        print(args.json, &done.json(), || text::done(action, &done))?;
+        // Who names events wants all of them changed.
+        if !order.filter.id.is_empty() && !done.left.is_empty() {
+            return Err(Trouble::Left);
+        }
+        Ok(())
     })
     .await
 }
@@ -137,6 +142,8 @@ async fn carry(
 /// What ends a command.
 enum Trouble {
     Operation(OperationError),
+    /// Some of what was named was left as it is, which was said.
+    Left,
     Other(anyhow::Error),
 }
 
@@ -178,6 +185,7 @@ async fn with(
             let away = matches!(error, StoreError::Unavailable { .. });
             Ok(if away { Exit::Unavailable } else { Exit::Failure })
         }
+        Err(Trouble::Left) => Ok(Exit::Failure),
         Err(Trouble::Other(error)) => Err(error),
     }
 }

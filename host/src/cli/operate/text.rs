@@ -12,6 +12,8 @@ use crate::words::{number, plain};
 
 /// Longest text of a failure in a list.
 const TEXT_WIDTH: usize = 96;
+/// Longest selection of an audit record.
+const SELECTION_WIDTH: usize = 400;
 /// Widest column.
 const COLUMN_WIDTH: usize = 36;
 /// Bytes of a payload that are shown.
@@ -209,8 +211,11 @@ pub(super) fn done(action: Action, done: &Done) -> String {
         Some(audit) => format!("{} {did} (audit record {})\n", events(done.changed), audit.0),
         None => format!("dry run: {} {would}\n", events(done.changed)),
     };
+    if done.let_go > 0 {
+        let _ = writeln!(out, "{} let go, whose event was gone", number(done.let_go));
+    }
     for (why, count) in &done.left {
-        let _ = writeln!(out, "left as they are: {}: {why}", events(*count));
+        let _ = writeln!(out, "left: {}: {why}", events(*count));
     }
     if !done.shown.is_empty() {
         out.push_str(&self::events(&done.shown, None));
@@ -243,7 +248,7 @@ pub(super) fn audit(records: &[Audited]) -> String {
     let mut lines = table(&rows).into_iter();
     let mut out = lines.next().unwrap_or_default() + "\n";
     for (line, record) in lines.zip(records) {
-        let _ = writeln!(out, "{line}\n    {}", plain(&record.selection));
+        let _ = writeln!(out, "{line}\n    {}", short(&record.selection, SELECTION_WIDTH));
         if let Some(note) = &record.note {
             let _ = writeln!(out, "    {}", plain(note));
         }
@@ -314,7 +319,7 @@ mod tests {
         one.left.insert("gone meanwhile", 2);
         assert_eq!(
             done(Action::Retry, &one),
-            "1 event made due (audit record 4)\nleft as they are: 2 events: gone meanwhile\n"
+            "1 event made due (audit record 4)\nleft: 2 events: gone meanwhile\n"
         );
         let dry = Done { changed: 30, shown: vec![halted()], ..Done::default() };
         let text = done(Action::Discard, &dry);

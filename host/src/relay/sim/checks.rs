@@ -387,9 +387,12 @@ impl World {
                 failure.kind() == FailureKind::Event
                     && exhausted
                     && !all
-                    && policy.on_failed == OnFailed::Park
+                    // What stands in no order has nothing to halt.
+                    && (policy.on_failed == OnFailed::Park || known.domain.is_none())
             }
-            Action::Halt(_) => exhausted && !all && policy.on_failed == OnFailed::HaltKey,
+            Action::Halt(_) => {
+                exhausted && !all && policy.on_failed == OnFailed::HaltKey && known.domain.is_some()
+            }
             Action::Release => !all || frozen,
         };
         let failures = known.failures;

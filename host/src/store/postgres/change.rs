@@ -8,34 +8,44 @@ use std::collections::{HashMap, HashSet};
 
 use sqlx::{AssertSqlSafe, Row};
 
-use super::desk::{STATE, state};
+use super::desk::{STATE, due_in, left, state};
 use super::events::{CLOCK, Statements};
 use super::{Connection, ids};
 use crate::event::EventId;
 use crate::store::Settle;
 use crate::store::desk::{
-    AuditId, Change, Changed, EventState, InFlight, Refusal, redelivery, refusal,
+    AuditId, Change, Changed, DISCARDED, EventState, InFlight, Refusal, held_back, redelivery,
+    refusal,
 };
 use crate::store::tables::WHOLE_LANE;
 
 /// The live batch of a shard reaches up to this id; none where nobody holds it.
 type Batches = HashMap<(String, i32), Option<i64>>;
 
+/// What is to be changed.
+pub(super) struct Wanted<'a> {
+    pub(super) source: &'a str,
+    pub(super) change: &'a Change,
+    pub(super) ids: &'a [EventId],
+    /// The states in which the events were chosen.
+    pub(super) states: &'a [EventState],
+}
+
 pub(super) async fn change(
     connection: &mut Connection,
     statements: &Statements,
-    source: &str,
-    change: &Change,
-    wanted: &[EventId],
+    wanted: &Wanted<'_>,
     audit: AuditId,
 ) -> Result<Changed, sqlx::Error> {
-    let batches = lock_leases(connection, statements, source, wanted).await?;
+    let Wanted { source, change, .. } = *wanted;
+    limit_waiting(connection).await?;
+    let batches = lock_leases(connection, statements, source, wanted.ids).await?;
     let mut changed = Changed::default();
     let mut states = HashMap::new();
-    let mut missing: HashSet<EventId> = wanted.iter().copied().collect();
+    let mut missing: HashSet<EventId> = wanted.ids.iter().copied().collect();
     for (id, state, in_flight) in lock_rows(connection, statements, wanted, &batches).await? {
         missing.remove(&id);
-        match refusal(change, state, in_flight) {
+        match refusal(change, wanted.states, state, in_flight) {
             Some(why) => changed.refused.push((id, why)),
             None => {
                 changed.done.push(id);
@@ -43,7 +53,9 @@ pub(super) async fn change(
             }
         }
     }
-    changed.refused.extend(missing.into_iter().map(|id| (id, Refusal::Gone)));
+    for (id, why) in passed_over(connection, statements, missing).await? {
+        changed.refused.push((id, why));
+    }
     changed.refused.sort_unstable_by_key(|(id, _)| *id);
     if changed.done.is_empty() {
         return Ok(changed);
@@ -64,9 +76,54 @@ pub(super) async fn change(
             touch_holds(connection, statements, source, &done, "DELETE FROM {held}").await?;
         }
     }
-    forget_bounds(connection, statements, source, &batches).await?;
+    forget_bounds(connection, statements, source, &batches, done.iter().min().copied()).await?;
     count(connection, statements, &done, audit).await?;
     Ok(changed)
+}
+
+/// While it waits for a lock it keeps leases from relays: not for long.
+async fn limit_waiting(connection: &mut Connection) -> Result<(), sqlx::Error> {
+    sqlx::query("SET LOCAL lock_timeout = '2s'").execute(connection).await.map(|_| ())
+}
+
+/// Lets go of a key whose event is gone or no longer pending, and has its later events looked at.
+pub(super) async fn drop_hold(
+    connection: &mut Connection,
+    statements: &Statements,
+    source: &str,
+    lane: &str,
+    key: &str,
+) -> Result<bool, sqlx::Error> {
+    limit_waiting(connection).await?;
+    // Its event is gone, and with it the shard: the lane's leases are locked, and none of its shards may
+    // start where the hold was still in force.
+    let leases = &statements.tables.leases;
+    let lock = format!(
+        "SELECT l.lane, l.shard FROM {leases} l WHERE l.source = $1 AND l.lane = $2 ORDER BY l.shard FOR UPDATE"
+    );
+    let rows = sqlx::query(AssertSqlSafe(lock))
+        .bind(source)
+        .bind(lane)
+        .fetch_all(&mut *connection)
+        .await?;
+    let mut batches = Batches::new();
+    for row in rows {
+        batches.insert((row.try_get(0)?, row.try_get(1)?), None);
+    }
+    let sql = format!(
+        "DELETE FROM {held} h WHERE h.source = $1 AND h.lane = $2 AND h.key = convert_to($3, 'UTF8') \
+           AND NOT EXISTS (SELECT 1 FROM {events} e WHERE e.id = h.event_id AND e.status = 'PENDING')",
+        held = statements.tables.held_keys,
+        events = statements.tables.events,
+    );
+    let dropped = sqlx::query(AssertSqlSafe(sql))
+        .bind(source)
+        .bind(lane)
+        .bind(key)
+        .execute(&mut *connection)
+        .await?;
+    forget_bounds(connection, statements, source, &batches, None).await?;
+    Ok(dropped.rows_affected() > 0)
 }
 
 /// Keeps everybody from claiming in these events' shards until the transaction ends.
@@ -105,17 +162,22 @@ async fn lock_leases(
 async fn lock_rows(
     connection: &mut Connection,
     statements: &Statements,
-    wanted: &[EventId],
+    wanted: &Wanted<'_>,
     batches: &Batches,
 ) -> Result<Vec<(EventId, EventState, InFlight)>, sqlx::Error> {
     // In a statement of its own, which sees what the last holder of a lease has settled.
     let sql = format!(
-        "SELECT e.id, e.lane, e.shard, {STATE}, coalesce(e.claim_expires_at > clock.now, false) \
-         FROM {events} e CROSS JOIN {CLOCK} WHERE e.id = ANY($1) ORDER BY e.id FOR UPDATE OF e",
+        "SELECT e.id, e.lane, e.shard, {STATE}, coalesce(e.claim_expires_at > clock.now, false), \
+           (SELECT true FROM {held} h WHERE h.source = $2 AND h.event_id = e.id LIMIT 1), \
+           (SELECT {until} FROM {held} h WHERE h.source = $2 AND h.event_id = e.id LIMIT 1) \
+         FROM {events} e CROSS JOIN {CLOCK} WHERE e.id = ANY($1) ORDER BY e.id FOR UPDATE OF e SKIP LOCKED",
         events = statements.tables.events,
+        held = statements.tables.held_keys,
+        until = left("h.until"),
     );
     let rows = sqlx::query(AssertSqlSafe(sql))
-        .bind(ids(wanted))
+        .bind(ids(wanted.ids))
+        .bind(wanted.source)
         .persistent(false)
         .fetch_all(connection)
         .await?;
@@ -124,14 +186,37 @@ async fn lock_rows(
             let id: i64 = row.try_get(0)?;
             let (lane, shard): (String, i32) = (row.try_get(1)?, row.try_get(2)?);
             let claimed: bool = row.try_get(4)?;
+            let hold: Option<bool> = row.try_get(5)?;
+            let until: Option<i64> = row.try_get(6)?;
             let taken = [shard, WHOLE_LANE].into_iter().any(|shard| {
                 let batch = batches.get(&(lane.clone(), shard)).copied().flatten();
                 batch.is_some_and(|highest| highest >= id)
             });
             let in_flight = if claimed || taken { InFlight::Maybe } else { InFlight::No };
-            Ok((EventId(id), state(row.try_get(3)?)?, in_flight))
+            let state = held_back(state(row.try_get(3)?)?, hold.map(|_| due_in(until)));
+            Ok((EventId(id), state, in_flight))
         })
         .collect()
+}
+
+/// Why these were not locked: somebody else has them locked, or they are not there.
+async fn passed_over(
+    connection: &mut Connection,
+    statements: &Statements,
+    missing: HashSet<EventId>,
+) -> Result<Vec<(EventId, Refusal)>, sqlx::Error> {
+    if missing.is_empty() {
+        return Ok(Vec::new());
+    }
+    let all: Vec<EventId> = missing.into_iter().collect();
+    let sql = format!("SELECT id FROM {} WHERE id = ANY($1)", statements.tables.events);
+    let there: Vec<i64> =
+        sqlx::query_scalar(AssertSqlSafe(sql)).bind(ids(&all)).fetch_all(connection).await?;
+    let why = |id: EventId| match there.contains(&id.0) {
+        true => (id, Refusal::InFlight),
+        false => (id, Refusal::Gone),
+    };
+    Ok(all.into_iter().map(why).collect())
 }
 
 async fn make_due(
@@ -147,7 +232,7 @@ async fn make_due(
     let sql = format!(
         "UPDATE {events} e SET status = 'PENDING', attempts = 0, available_at = now(), published_at = NULL, \
            claim_owner = NULL, claim_token = NULL, claim_expires_at = NULL, claim_losses = 0, \
-           redelivery = coalesce(u.mark, e.redelivery) \
+           failure_kind = nullif(e.failure_kind, '{DISCARDED}'), redelivery = coalesce(u.mark, e.redelivery) \
          FROM unnest($1::bigint[], $2::text[]) AS u(id, mark) WHERE e.id = u.id",
         events = statements.tables.events,
     );
@@ -169,6 +254,7 @@ async fn discard(
         Settle::Mark => {
             let sql = format!(
                 "UPDATE {events} SET status = 'PUBLISHED', published_at = clock_timestamp(), last_error = $2, \
+                   failure_kind = '{DISCARDED}', failure_plugin = NULL, failure_version = NULL, failure_hash = NULL, \
                    claim_owner = NULL, claim_token = NULL, claim_expires_at = NULL WHERE id = ANY($1)"
             );
             sqlx::query(AssertSqlSafe(sql)).bind(done).bind(why).execute(connection).await
@@ -202,18 +288,19 @@ async fn touch_holds(
     sqlx::query(AssertSqlSafe(sql)).bind(source).bind(done).execute(connection).await.map(|_| ())
 }
 
-/// What is due now may lie below what these shards' looks start from.
+/// What is due now may lie below what these shards' looks start from; `lowest` is the lowest of it. The mark
+/// stays: nothing can appear below it but by such a change, which locks the lease as a look does.
 async fn forget_bounds(
     connection: &mut Connection,
     statements: &Statements,
     source: &str,
     batches: &Batches,
+    lowest: Option<i64>,
 ) -> Result<(), sqlx::Error> {
     let (lanes, shards): (Vec<&str>, Vec<i32>) =
         batches.keys().map(|(lane, shard)| (lane.as_str(), *shard)).unzip();
     let sql = format!(
-        "UPDATE {leases} l SET floor_id = 0, seen_id = 0, next_due_at = NULL, mark_id = 0, mark_xmax = NULL, \
-           mark_at = '-infinity' \
+        "UPDATE {leases} l SET floor_id = least(l.floor_id, $4), seen_id = 0, next_due_at = NULL \
          FROM unnest($2::text[], $3::int[]) AS u(lane, shard) \
          WHERE l.source = $1 AND l.lane = u.lane AND l.shard = u.shard",
         leases = statements.tables.leases,
@@ -222,6 +309,7 @@ async fn forget_bounds(
         .bind(source)
         .bind(lanes)
         .bind(shards)
+        .bind(lowest)
         .execute(connection)
         .await
         .map(|_| ())

@@ -8,13 +8,13 @@ use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Postgres, QueryBuilder, Row};
 
 use super::events::{CLOCK, KEY_BYTES, Statements};
-use super::{Connection, PostgresStore, change, ids, seconds, sql_limit};
+use super::{Connection, PostgresStore, change, ids, sql_limit};
 use crate::event::EventId;
 use crate::failure::PluginStamp;
 use crate::store::StoreError;
 use crate::store::desk::{
-    AuditEntry, AuditId, Audited, Change, Changed, Desk, DueIn, EventSeen, EventState, EventWhole,
-    HeldKey, Horizon, Instant, MOST_BEHIND, Selection, like,
+    AuditEntry, AuditId, Audited, Behind, Change, Changed, Desk, DueIn, EventSeen, EventState,
+    EventWhole, HeldKey, HeldQuery, Horizon, MOST_BEHIND, Selection, like,
 };
 use crate::store::standing::age;
 
@@ -23,16 +23,22 @@ pub(super) const STATE: &str = "CASE WHEN e.status <> 'PENDING' THEN lower(e.sta
      WHEN e.failure_kind IS NULL OR e.available_at <= clock.now THEN 'pending' \
      WHEN e.available_at = 'infinity' THEN 'halted' ELSE 'waiting' END";
 
+/// The end of the year 9999, in milliseconds since the epoch.
+const LAST_MS: i64 = 253_402_300_799_000;
+
 /// The ordering key as text.
 const KEY: &str = "coalesce(e.partition_key, e.aggregate_id)";
 
-/// Milliseconds since the epoch.
+/// Milliseconds since the epoch; a time without end is the last that can be written.
 fn epoch(time: &str) -> String {
-    format!("(extract(epoch FROM {time}) * 1000)::bigint")
+    format!(
+        "CASE WHEN isfinite({time}) THEN (extract(epoch FROM {time}) * 1000)::bigint \
+         WHEN {time} > '-infinity' THEN {LAST_MS} WHEN {time} = '-infinity' THEN 0 END"
+    )
 }
 
 /// Milliseconds from now until `time`; NULL for a time that never comes.
-fn left(time: &str) -> String {
+pub(super) fn left(time: &str) -> String {
     format!(
         "CASE WHEN {time} = 'infinity' THEN NULL WHEN {time} <= clock.now THEN 0 \
          ELSE (extract(epoch FROM {time} - clock.now) * 1000)::bigint END"
@@ -58,7 +64,7 @@ pub(super) fn state(name: &str) -> Result<EventState, sqlx::Error> {
     })
 }
 
-fn due_in(left: Option<i64>) -> DueIn {
+pub(super) fn due_in(left: Option<i64>) -> DueIn {
     match left {
         None => DueIn::Never,
         Some(..=0) => DueIn::Now,
@@ -96,7 +102,17 @@ fn seen(row: &PgRow) -> Result<EventSeen, sqlx::Error> {
 
 /// Adds the conditions of a selection.
 fn narrow(query: &mut QueryBuilder<Postgres>, selection: &Selection) {
-    let Selection { ids: some, states, lane, key, event_type, reason, since, until } = selection;
+    let Selection {
+        ids: some,
+        states,
+        lane,
+        key,
+        event_type,
+        reason,
+        except_reason,
+        since_ms,
+        until_ms,
+    } = selection;
     if !some.is_empty() {
         query.push(" AND e.id = ANY(").push_bind(ids(some)).push(")");
     }
@@ -130,17 +146,14 @@ fn narrow(query: &mut QueryBuilder<Postgres>, selection: &Selection) {
     if let Some(reason) = reason {
         query.push(" AND e.failure_kind = ").push_bind(reason.clone());
     }
-    for (bound, comparison) in [(since, ">="), (until, "<")] {
-        match bound {
-            None => continue,
-            Some(Instant::Ago(ago)) => query
-                .push(format!(" AND e.created_at {comparison} clock.now - make_interval(secs => "))
-                .push_bind(seconds(*ago)),
-            Some(Instant::At(millis)) => query
-                .push(format!(" AND e.created_at {comparison} to_timestamp("))
-                .push_bind(*millis as f64 / 1000.0),
-        };
-        query.push(")");
+    if let Some(reason) = except_reason {
+        query.push(" AND e.failure_kind IS DISTINCT FROM ").push_bind(*reason);
+    }
+    for (bound, comparison) in [(since_ms, ">="), (until_ms, "<")] {
+        if let Some(millis) = bound {
+            query.push(format!(" AND e.created_at {comparison} to_timestamp("));
+            query.push_bind(*millis as f64 / 1000.0).push(")");
+        }
     }
 }
 
@@ -218,15 +231,13 @@ async fn held_keys(
     connection: &mut Connection,
     statements: &Statements,
     source: &str,
-    (lane, key): (Option<&str>, Option<&str>),
-    after: Option<(&str, &str)>,
-    limit: usize,
+    query: &HeldQuery<'_>,
 ) -> Result<Vec<HeldKey>, sqlx::Error> {
     // A hold whose key is not the event's own is one of a whole lane.
     let sql = format!(
         "SELECT h.lane, convert_from(h.key, 'UTF8'), h.event_id, coalesce(w.pending, false), h.reason, \
            {left}, (extract(epoch FROM clock.now - h.held_at) * 1000)::bigint, \
-           CASE WHEN w.key IS NULL THEN 0 WHEN w.key = h.key THEN \
+           CASE WHEN w.key IS NULL OR NOT $8 THEN 0 WHEN w.key = h.key THEN \
              (SELECT count(*) FROM (SELECT 1 FROM {events} e WHERE e.lane = h.lane AND e.shard = w.shard \
                AND e.status = 'PENDING' AND {KEY_BYTES} = h.key LIMIT {MOST_BEHIND}) b) \
            ELSE (SELECT count(*) FROM (SELECT 1 FROM {events} e WHERE e.lane = h.lane \
@@ -237,6 +248,7 @@ async fn held_keys(
          WHERE h.source = $1 AND ($2::text IS NULL OR h.lane = $2) \
            AND ($3::text IS NULL OR h.key = convert_to($3, 'UTF8')) \
            AND ($4::text IS NULL OR (h.lane, h.key) > ($4, convert_to($5, 'UTF8'))) \
+           AND ($7::text IS NULL OR h.reason = $7) \
          ORDER BY h.lane, h.key LIMIT $6",
         left = left("h.until"),
         events = statements.tables.events,
@@ -244,11 +256,13 @@ async fn held_keys(
     );
     let rows = sqlx::query(AssertSqlSafe(sql))
         .bind(source)
-        .bind(lane)
-        .bind(key)
-        .bind(after.map(|(lane, _)| lane))
-        .bind(after.map(|(_, key)| key))
-        .bind(sql_limit(limit))
+        .bind(query.lane)
+        .bind(query.key)
+        .bind(query.after.map(|(lane, _)| lane))
+        .bind(query.after.map(|(_, key)| key))
+        .bind(sql_limit(query.limit))
+        .bind(query.reason)
+        .bind(query.behind == Behind::Counted)
         .persistent(false)
         .fetch_all(connection)
         .await?;
@@ -266,28 +280,6 @@ fn held_key(row: &PgRow) -> Result<HeldKey, sqlx::Error> {
         held_for: age(row.try_get(6)?),
         waiting: u64::try_from(row.try_get::<i64, _>(7)?).unwrap_or_default(),
     })
-}
-
-async fn drop_hold(
-    connection: &mut Connection,
-    statements: &Statements,
-    source: &str,
-    lane: &str,
-    key: &str,
-) -> Result<bool, sqlx::Error> {
-    let sql = format!(
-        "DELETE FROM {held} h WHERE h.source = $1 AND h.lane = $2 AND h.key = convert_to($3, 'UTF8') \
-           AND NOT EXISTS (SELECT 1 FROM {events} e WHERE e.id = h.event_id AND e.status = 'PENDING')",
-        held = statements.tables.held_keys,
-        events = statements.tables.events,
-    );
-    let dropped = sqlx::query(AssertSqlSafe(sql))
-        .bind(source)
-        .bind(lane)
-        .bind(key)
-        .execute(connection)
-        .await?;
-    Ok(dropped.rows_affected() > 0)
 }
 
 async fn begin_audit(
@@ -395,18 +387,11 @@ impl Desk for PostgresStore {
         .await
     }
 
-    async fn held_keys(
-        &self,
-        lane: Option<&str>,
-        key: Option<&str>,
-        after: Option<(&str, &str)>,
-        limit: usize,
-    ) -> Result<Vec<HeldKey>, StoreError> {
+    async fn held_keys(&self, query: &HeldQuery<'_>) -> Result<Vec<HeldKey>, StoreError> {
         let statements = self.statements().await?;
         self.bounded("look at held keys", async {
             let mut connection = self.pool.acquire().await?;
-            let source = &self.config.source;
-            held_keys(&mut connection, statements, source, (lane, key), after, limit).await
+            held_keys(&mut connection, statements, &self.config.source, query).await
         })
         .await
     }
@@ -415,14 +400,14 @@ impl Desk for PostgresStore {
         &self,
         change: &Change,
         ids: &[EventId],
+        states: &[EventState],
         audit: AuditId,
     ) -> Result<Changed, StoreError> {
         let statements = self.statements().await?;
         self.bounded("change events", async {
             let mut transaction = self.begin().await?;
-            let source = &self.config.source;
-            let changed =
-                change::change(&mut transaction, statements, source, change, ids, audit).await?;
+            let wanted = change::Wanted { source: &self.config.source, change, ids, states };
+            let changed = change::change(&mut transaction, statements, &wanted, audit).await?;
             transaction.commit().await?;
             Ok(changed)
         })
@@ -432,8 +417,12 @@ impl Desk for PostgresStore {
     async fn drop_hold(&self, lane: &str, key: &str) -> Result<bool, StoreError> {
         let statements = self.statements().await?;
         self.bounded("let a key go", async {
-            let mut connection = self.pool.acquire().await?;
-            drop_hold(&mut connection, statements, &self.config.source, lane, key).await
+            let mut transaction = self.begin().await?;
+            let source = &self.config.source;
+            let dropped =
+                change::drop_hold(&mut transaction, statements, source, lane, key).await?;
+            transaction.commit().await?;
+            Ok(dropped)
         })
         .await
     }

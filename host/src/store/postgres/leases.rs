@@ -279,9 +279,11 @@ pub(super) async fn renew(
     lease: Duration,
 ) -> Result<bool, sqlx::Error> {
     let sql = format!(
-        "UPDATE {} SET expires_at = clock_timestamp() + make_interval(secs => $5) \
-         WHERE source = $1 AND lane = $2 AND shard = ANY($3) AND token = $4",
-        statements.tables.leases
+        "UPDATE {leases} l SET expires_at = clock_timestamp() + make_interval(secs => $5) \
+         FROM (SELECT shard FROM {leases} WHERE source = $1 AND lane = $2 AND shard = ANY($3) AND token = $4 \
+           ORDER BY shard FOR UPDATE) own \
+         WHERE l.source = $1 AND l.lane = $2 AND l.shard = own.shard AND l.token = $4",
+        leases = statements.tables.leases
     );
     let renewed = sqlx::query(AssertSqlSafe(sql))
         .bind(&*lane.source)

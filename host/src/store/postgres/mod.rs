@@ -25,7 +25,7 @@ use sqlx::{ConnectOptions as _, Connection as _, PgConnection, PgPool, Postgres,
 use tokio::sync::OnceCell;
 
 use self::classify::nature;
-use self::schema::Found;
+use self::schema::{Found, Migrated};
 use super::calls::{self, ACQUIRE_TIMEOUT};
 use super::tables::{Tables, leased_shards};
 use super::{
@@ -255,11 +255,19 @@ impl Outbox for PostgresStore {
     }
 
     async fn migrate(&self) -> Result<(), StoreError> {
-        self.bounded("migrate", async {
-            let mut connection = self.options.connect().await?;
-            schema::migrate(&mut connection, &self.config, &self.tables).await
-        })
-        .await?;
+        let migrated = self
+            .bounded("migrate", async {
+                let mut connection = self.options.connect().await?;
+                schema::migrate(&mut connection, &self.config, &self.tables).await
+            })
+            .await?;
+        if migrated == Migrated::Locked {
+            return Err(self.unfit(format!(
+                "a transaction that goes on keeps table {} from being changed, and applications would \
+                 wait behind that: end it, or run `haulier migrate` again later",
+                self.tables.events
+            )));
+        }
         self.look().await.map(|_| ())
     }
 

@@ -3,6 +3,8 @@
 //! Called by the `migrate` command and when a lane is opened. Never changes a table that exists
 //! beyond adding what is missing, and never touches a row of it.
 
+use std::time::Duration;
+
 use sqlx::{Connection, PgConnection, Row};
 
 use crate::store::StoreConfig;
@@ -40,8 +42,42 @@ pub(super) fn shard_expression(shards: u16) -> String {
     format!("('x' || left(encode(sha256({key}), 'hex'), 6))::bit(24)::integer % {shards}")
 }
 
-/// Runs the migration in one transaction, one migration of this database at a time.
+/// How often a migration is tried that waits for a lock, and the pause between.
+const TRIES: u32 = 8;
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How a migration went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Migrated {
+    Done,
+    /// A transaction that goes on has the table.
+    Locked,
+}
+
+/// Runs the migration in one transaction, one migration of this database at a time. Applications that
+/// write wait behind a statement that waits for a lock: so it gives up soon, and tries again.
 pub(super) async fn migrate(
+    connection: &mut PgConnection,
+    config: &StoreConfig,
+    tables: &Tables,
+) -> Result<Migrated, sqlx::Error> {
+    for attempt in 1.. {
+        match migrate_once(connection, config, tables).await {
+            Err(error) if is_lock_timeout(&error) && attempt < TRIES => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(error) if is_lock_timeout(&error) => break,
+            other => return other.map(|()| Migrated::Done),
+        }
+    }
+    Ok(Migrated::Locked)
+}
+
+fn is_lock_timeout(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Database(database) if database.code().as_deref() == Some("55P03"))
+}
+
+async fn migrate_once(
     connection: &mut PgConnection,
     config: &StoreConfig,
     tables: &Tables,
@@ -51,6 +87,11 @@ pub(super) async fn migrate(
         .bind(MIGRATION_LOCK)
         .execute(&mut *transaction)
         .await?;
+    // Even "if not exists" takes locks that writers wait for.
+    if is_current(&mut transaction, config, tables).await? {
+        return transaction.commit().await;
+    }
+    sqlx::query("SET LOCAL lock_timeout = '1s'").execute(&mut *transaction).await?;
     let mut sql = migration_sql(config, tables);
     if let Some(schema) = tables.name.schema() {
         let exists = sqlx::query("SELECT 1 FROM pg_namespace WHERE nspname = $1")
@@ -64,6 +105,34 @@ pub(super) async fn migrate(
     }
     sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut *transaction).await?;
     transaction.commit().await
+}
+
+/// Whether nothing is missing.
+async fn is_current(
+    connection: &mut PgConnection,
+    config: &StoreConfig,
+    tables: &Tables,
+) -> Result<bool, sqlx::Error> {
+    let Ok(found) = find(connection, config, tables).await? else {
+        return Ok(false);
+    };
+    if config.whole_lane_index && !found.whole_lane_index {
+        return Ok(false);
+    }
+    let mut names = vec!["haulier_due", "haulier_published", "haulier_failed"];
+    if config.whole_lane_index {
+        names.push("haulier_claims");
+    }
+    let names: Vec<String> = names.into_iter().map(|name| tables.name.index(name)).collect();
+    let there: i64 = sqlx::query_scalar(
+        "SELECT count(*) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
+         WHERE i.indrelid = to_regclass($1) AND i.indisvalid AND c.relname = ANY($2)",
+    )
+    .bind(&tables.events)
+    .bind(&names)
+    .fetch_one(connection)
+    .await?;
+    Ok(usize::try_from(there).is_ok_and(|there| there == names.len()))
 }
 
 /// What is there, as far as the relay has to know.

@@ -8,30 +8,39 @@ use std::collections::HashSet;
 
 use sqlx::{AssertSqlSafe, Row};
 
-use super::desk::{state, state_at};
+use super::desk::{due_in, state, state_at};
 use super::events::{Statements, list};
-use super::{Connection, ids};
+use super::{Connection, FAR, ids};
 use crate::event::EventId;
 use crate::store::Settle;
 use crate::store::desk::{
-    AuditId, Change, Changed, EventState, InFlight, Refusal, redelivery, refusal,
+    AuditId, Change, Changed, DISCARDED, EventState, InFlight, Refusal, held_back, redelivery,
+    refusal,
 };
+
+/// What is to be changed.
+pub(super) struct Wanted<'a> {
+    pub(super) source: &'a str,
+    pub(super) change: &'a Change,
+    pub(super) ids: &'a [EventId],
+    /// The states in which the events were chosen.
+    pub(super) states: &'a [EventState],
+}
 
 pub(super) async fn change(
     connection: &mut Connection,
     statements: &Statements,
-    source: &str,
-    change: &Change,
-    wanted: &[EventId],
+    wanted: &Wanted<'_>,
     audit: AuditId,
 ) -> Result<Changed, sqlx::Error> {
+    let Wanted { source, change, .. } = *wanted;
     let now = super::now(connection).await?;
     let mut changed = Changed::default();
     let mut states = Vec::new();
-    let mut missing: HashSet<EventId> = wanted.iter().copied().collect();
-    for (id, state, in_flight) in look_at(connection, statements, source, wanted, now).await? {
+    let mut missing: HashSet<EventId> = wanted.ids.iter().copied().collect();
+    for (id, state, in_flight) in look_at(connection, statements, source, wanted.ids, now).await? {
         missing.remove(&id);
-        match refusal(change, state, in_flight) {
+        match refusal(change, wanted.states, state, in_flight) {
             Some(why) => changed.refused.push((id, why)),
             None => {
                 changed.done.push(id);
@@ -74,9 +83,12 @@ async fn look_at(
     let sql = format!(
         "SELECT e.id, {state}, coalesce(e.claim_expires_at > ?3, 0) OR EXISTS (SELECT 1 FROM {leases} l \
            WHERE l.source = ?1 AND l.lane = e.lane AND l.shard IN (e.shard, -1) AND l.token IS NOT NULL \
-             AND l.expires_at > ?3 AND l.highest_id >= e.id) \
-         FROM {events} e WHERE e.id IN (SELECT value FROM json_each(?2)) ORDER BY e.id",
+             AND l.expires_at > ?3 AND l.highest_id >= e.id), \
+           h.event_id IS NOT NULL, CASE WHEN h.until < {FAR} THEN max(0, h.until - ?3) END \
+         FROM {events} e LEFT JOIN {held} h ON h.source = ?1 AND h.event_id = e.id \
+         WHERE e.id IN (SELECT value FROM json_each(?2)) GROUP BY e.id ORDER BY e.id",
         state = state_at(now),
+        held = statements.tables.held_keys,
         leases = statements.tables.leases,
         events = statements.tables.events,
     );
@@ -90,7 +102,10 @@ async fn look_at(
     rows.iter()
         .map(|row| {
             let in_flight = if row.try_get(2)? { InFlight::Maybe } else { InFlight::No };
-            Ok((EventId(row.try_get(0)?), state(row.try_get(1)?)?, in_flight))
+            let hold: bool = row.try_get(3)?;
+            let until: Option<i64> = row.try_get(4)?;
+            let state = held_back(state(row.try_get(1)?)?, hold.then(|| due_in(until)));
+            Ok((EventId(row.try_get(0)?), state, in_flight))
         })
         .collect()
 }
@@ -106,7 +121,7 @@ async fn make_due(
     let sql = format!(
         "UPDATE {} SET status = 'PENDING', attempts = 0, available_at = ?2, published_at = NULL, \
            claim_owner = NULL, claim_token = NULL, claim_expires_at = NULL, claim_losses = 0, \
-           redelivery = coalesce(?3, redelivery) WHERE id = ?1",
+           failure_kind = nullif(failure_kind, '{DISCARDED}'), redelivery = coalesce(?3, redelivery) WHERE id = ?1",
         statements.tables.events,
     );
     for (id, was) in states {
@@ -137,6 +152,7 @@ async fn discard(
         Settle::Mark => {
             let sql = format!(
                 "UPDATE {events} SET status = 'PUBLISHED', published_at = ?2, last_error = ?3, \
+                   failure_kind = '{DISCARDED}', failure_plugin = NULL, failure_version = NULL, failure_hash = NULL, \
                    claim_owner = NULL, claim_token = NULL, claim_expires_at = NULL WHERE {these}"
             );
             sqlx::query(AssertSqlSafe(sql))

@@ -9,13 +9,13 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, QueryBuilder, Row, Sqlite};
 
 use super::events::{KEY_BYTES, SIZE, Statements, list};
-use super::{Connection, FAR, NOW, SqliteStore, change, ids, millis, now, sql_limit};
+use super::{Connection, FAR, NOW, SqliteStore, change, ids, now, sql_limit};
 use crate::event::EventId;
 use crate::failure::PluginStamp;
 use crate::store::StoreError;
 use crate::store::desk::{
-    AuditEntry, AuditId, Audited, Change, Changed, Desk, DueIn, EventSeen, EventState, EventWhole,
-    HeldKey, Horizon, Instant, MOST_BEHIND, Selection,
+    AuditEntry, AuditId, Audited, Behind, Change, Changed, Desk, DueIn, EventSeen, EventState,
+    EventWhole, HeldKey, HeldQuery, Horizon, MOST_BEHIND, Selection,
 };
 use crate::store::standing::age;
 
@@ -67,7 +67,7 @@ pub(super) fn state(name: &str) -> Result<EventState, sqlx::Error> {
     })
 }
 
-fn due_in(left: Option<i64>) -> DueIn {
+pub(super) fn due_in(left: Option<i64>) -> DueIn {
     match left {
         None => DueIn::Never,
         Some(..=0) => DueIn::Now,
@@ -103,7 +103,17 @@ fn seen(row: &SqliteRow) -> Result<EventSeen, sqlx::Error> {
 
 /// Adds the conditions of a selection.
 fn narrow(query: &mut QueryBuilder<Sqlite>, selection: &Selection, now: i64) {
-    let Selection { ids: some, states, lane, key, event_type, reason, since, until } = selection;
+    let Selection {
+        ids: some,
+        states,
+        lane,
+        key,
+        event_type,
+        reason,
+        except_reason,
+        since_ms,
+        until_ms,
+    } = selection;
     if !some.is_empty() {
         query.push(" AND e.id IN (SELECT value FROM json_each(");
         query.push_bind(list(&ids(some))).push("))");
@@ -134,13 +144,13 @@ fn narrow(query: &mut QueryBuilder<Sqlite>, selection: &Selection, now: i64) {
     if let Some(reason) = reason {
         query.push(" AND e.failure_kind = ").push_bind(reason.clone());
     }
-    for (bound, comparison) in [(since, ">="), (until, "<")] {
-        let at = match bound {
-            None => continue,
-            Some(Instant::Ago(ago)) => now.saturating_sub(millis(*ago)),
-            Some(Instant::At(at)) => *at,
-        };
-        query.push(format!(" AND CAST(e.created_at AS INTEGER) {comparison} ")).push_bind(at);
+    if let Some(reason) = except_reason {
+        query.push(" AND e.failure_kind IS NOT ").push_bind(*reason);
+    }
+    for (bound, comparison) in [(since_ms, ">="), (until_ms, "<")] {
+        if let Some(at) = bound {
+            query.push(format!(" AND CAST(e.created_at AS INTEGER) {comparison} ")).push_bind(*at);
+        }
     }
 }
 
@@ -217,16 +227,14 @@ async fn held_keys(
     connection: &mut Connection,
     statements: &Statements,
     source: &str,
-    (lane, key): (Option<&str>, Option<&str>),
-    after: Option<(&str, &str)>,
-    limit: usize,
+    query: &HeldQuery<'_>,
 ) -> Result<Vec<HeldKey>, sqlx::Error> {
     let now = now(connection).await?;
     // A hold whose key is not the event's own is one of a whole lane.
     let sql = format!(
         "SELECT CAST(h.lane AS BLOB), h.key, h.event_id, coalesce(w.status = 'PENDING', 0), \
            CAST(h.reason AS BLOB), CASE WHEN h.until < {FAR} THEN max(0, h.until - {now}) END, \
-           {now} - h.held_at, CASE WHEN w.id IS NULL THEN 0 \
+           {now} - h.held_at, CASE WHEN w.id IS NULL OR NOT ?8 THEN 0 \
              WHEN coalesce(CAST(coalesce(w.partition_key, w.aggregate_id) AS BLOB), x'') = h.key THEN \
              (SELECT count(*) FROM (SELECT 1 FROM {events} e WHERE e.lane = h.lane AND e.shard = w.shard \
                AND e.status = 'PENDING' AND {KEY_BYTES} = h.key LIMIT {MOST_BEHIND})) \
@@ -235,17 +243,20 @@ async fn held_keys(
          FROM {held} h LEFT JOIN {events} w ON w.id = h.event_id \
          WHERE h.source = ?1 AND (?2 IS NULL OR h.lane = ?2) AND (?3 IS NULL OR h.key = CAST(?3 AS BLOB)) \
            AND (?4 IS NULL OR (h.lane, h.key) > (?4, CAST(?5 AS BLOB))) \
+           AND (?7 IS NULL OR h.reason = ?7) \
          ORDER BY h.lane, h.key LIMIT ?6",
         events = statements.tables.events,
         held = statements.tables.held_keys,
     );
     let rows = sqlx::query(AssertSqlSafe(sql))
         .bind(source)
-        .bind(lane)
-        .bind(key)
-        .bind(after.map(|(lane, _)| lane))
-        .bind(after.map(|(_, key)| key))
-        .bind(sql_limit(limit))
+        .bind(query.lane)
+        .bind(query.key)
+        .bind(query.after.map(|(lane, _)| lane))
+        .bind(query.after.map(|(_, key)| key))
+        .bind(sql_limit(query.limit))
+        .bind(query.reason)
+        .bind(query.behind == Behind::Counted)
         .persistent(false)
         .fetch_all(connection)
         .await?;
@@ -386,18 +397,11 @@ impl Desk for SqliteStore {
         .await
     }
 
-    async fn held_keys(
-        &self,
-        lane: Option<&str>,
-        key: Option<&str>,
-        after: Option<(&str, &str)>,
-        limit: usize,
-    ) -> Result<Vec<HeldKey>, StoreError> {
+    async fn held_keys(&self, query: &HeldQuery<'_>) -> Result<Vec<HeldKey>, StoreError> {
         let statements = self.statements().await?;
         self.bounded("look at held keys", async {
             let mut connection = self.pool.acquire().await?;
-            let source = &self.config.source;
-            held_keys(&mut connection, statements, source, (lane, key), after, limit).await
+            held_keys(&mut connection, statements, &self.config.source, query).await
         })
         .await
     }
@@ -406,14 +410,14 @@ impl Desk for SqliteStore {
         &self,
         change: &Change,
         ids: &[EventId],
+        states: &[EventState],
         audit: AuditId,
     ) -> Result<Changed, StoreError> {
         let statements = self.statements().await?;
         self.bounded("change events", async {
             let mut transaction = self.begin().await?;
-            let source = &self.config.source;
-            let changed =
-                change::change(&mut transaction, statements, source, change, ids, audit).await?;
+            let wanted = change::Wanted { source: &self.config.source, change, ids, states };
+            let changed = change::change(&mut transaction, statements, &wanted, audit).await?;
             transaction.commit().await?;
             Ok(changed)
         })
