@@ -395,7 +395,7 @@ async fn migrating_makes_no_application_wait() {
     sqlx::raw_sql("SELECT count(*) FROM outbox").execute(&mut *reader).await.expect("reads");
     let migrating = tokio::spawn(async move { current.migrate().await });
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
-         AND datname = current_database() AND query LIKE '%ALTER TABLE%'";
+         AND datname = current_database() AND application_name = 'haulier'";
     outbox.database.until(waits, 1).await;
     let insert = "SET statement_timeout = '5s'; INSERT INTO outbox (event_type) VALUES ('t')";
     let mut connection = outbox.database.pool.acquire().await.expect("a connection");
