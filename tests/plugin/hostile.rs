@@ -25,8 +25,9 @@ const ATTACKS: [(&str, bool); 13] = [
 
 const BATCHES: usize = 1000;
 
-/// Enough for every attack to have been met, several times, before the first look.
-const WARM_UP: usize = 10 * ATTACKS.len();
+/// Enough for every attack to have been met many times before the first look: what the allocator keeps in
+/// reserve for threads and large answers comes together over some hundred batches, and then stays.
+const WARM_UP: usize = 30 * ATTACKS.len();
 
 /// Resident memory of this process, in KiB.
 fn resident() -> f64 {
