@@ -89,7 +89,7 @@ impl Problems<'_> {
         }
         if lane.failed > 0 {
             let text = format!(
-                "{} set aside as FAILED; last_error of the row says why",
+                "{} set aside as FAILED; `haulier events list --state failed` says why",
                 counted(lane.failed, "event")
             );
             self.add(Some(lane), "events_failed", text);
