@@ -68,7 +68,7 @@ impl fmt::Display for Report {
         writeln!(f, "events repeated: {}, parked on purpose: {}", self.repeated, self.parked)?;
         writeln!(f, "invariants that hold, and how many times each was checked:")?;
         for (invariant, count) in &self.invariants {
-            writeln!(f, "  {invariant:<52}{count}")?;
+            writeln!(f, "  {invariant:<60}{count}")?;
         }
         Ok(())
     }
