@@ -106,9 +106,7 @@ impl Filter {
 
 fn state(name: &str) -> Result<EventState, Misuse> {
     let name = name.trim();
-    let known = EventState::ALL.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-    known
-        .map(|(_, state)| *state)
+    EventState::named(name)
         .ok_or_else(|| unknown("state", name, &EventState::ALL.map(|(name, _)| name)))
 }
 

@@ -10,11 +10,13 @@
 //! lease is left alone. What becomes due by it may lie below the bounds from which claims look; so the
 //! bounds of those shards are forgotten, or a younger event of a key could be found before an older one.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
 use super::StoreError;
+use super::standing::age;
 use crate::event::EventId;
 use crate::failure::PluginStamp;
 
@@ -57,6 +59,12 @@ impl EventState {
     /// Whether an event in `state` is in this one: PENDING has parts.
     pub fn covers(self, state: Self) -> bool {
         self == state || (self == Self::Pending && matches!(state, Self::Waiting | Self::Halted))
+    }
+
+    /// The state of that name, whatever its case.
+    pub fn named(name: &str) -> Option<Self> {
+        let known = Self::ALL.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        known.map(|(_, state)| *state)
     }
 
     /// Its name.
@@ -126,6 +134,17 @@ pub enum DueIn {
     After(Duration),
     /// Not by itself.
     Never,
+}
+
+impl DueIn {
+    /// From the milliseconds that are left; none for a time that never comes.
+    pub(super) fn of_millis_left(left: Option<i64>) -> Self {
+        match left {
+            None => Self::Never,
+            Some(..=0) => Self::Now,
+            Some(left) => Self::After(age(left)),
+        }
+    }
 }
 
 /// One event, without its headers and payload.
@@ -250,6 +269,51 @@ impl Horizon {
     /// Whether an event was there, and in its present state if that is PUBLISHED.
     pub fn covers(&self, event: &EventSeen) -> bool {
         event.id <= self.highest && event.published_at_ms.is_none_or(|at| at <= self.now_ms)
+    }
+}
+
+/// What is to be changed.
+pub(super) struct Wanted<'a> {
+    pub(super) source: &'a str,
+    pub(super) change: &'a Change,
+    pub(super) ids: &'a [EventId],
+    /// The states in which the events were chosen; empty is any.
+    pub(super) states: &'a [EventState],
+}
+
+/// Events under the lock, sorted by whether they are changed.
+pub(super) struct Sorted {
+    /// Those that are, with their states until now.
+    pub(super) fit: Vec<(EventId, EventState)>,
+    /// Those that are not, and why.
+    pub(super) refused: Vec<(EventId, Refusal)>,
+    /// Those that were not found.
+    pub(super) missing: Vec<EventId>,
+}
+
+impl Wanted<'_> {
+    /// Sorts what was found under the lock.
+    pub(super) fn sort(&self, found: Vec<(EventId, EventState, InFlight)>) -> Sorted {
+        let mut missing: BTreeSet<EventId> = self.ids.iter().copied().collect();
+        let (mut fit, mut refused) = (Vec::new(), Vec::new());
+        for (id, state, in_flight) in found {
+            missing.remove(&id);
+            match refusal(self.change, self.states, state, in_flight) {
+                Some(why) => refused.push((id, why)),
+                None => fit.push((id, state)),
+            }
+        }
+        Sorted { fit, refused, missing: missing.into_iter().collect() }
+    }
+}
+
+impl Sorted {
+    /// What the change will have done, once those that fit are written; `absent` is why the missing are.
+    pub(super) fn changed(&self, absent: impl Fn(EventId) -> Refusal) -> Changed {
+        let absent = self.missing.iter().map(|id| (*id, absent(*id)));
+        let mut refused: Vec<_> = self.refused.iter().copied().chain(absent).collect();
+        refused.sort_unstable_by_key(|(id, _)| *id);
+        Changed { done: self.fit.iter().map(|(id, _)| *id).collect(), refused }
     }
 }
 

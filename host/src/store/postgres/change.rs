@@ -4,32 +4,23 @@
 //! the desk's contract; which change is for which state is decided there. It never touches an event that
 //! may be in the batch of a live lease.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use sqlx::{AssertSqlSafe, Row};
 
-use super::desk::{STATE, due_in, left, state};
+use super::desk::{STATE, left, state};
 use super::events::{CLOCK, Statements};
 use super::{Connection, ids};
 use crate::event::EventId;
 use crate::store::Settle;
 use crate::store::desk::{
-    AuditId, Change, Changed, DISCARDED, EventState, InFlight, Refusal, held_back, redelivery,
-    refusal,
+    AuditId, Change, Changed, DISCARDED, DueIn, EventState, InFlight, Refusal, Wanted, held_back,
+    redelivery,
 };
 use crate::store::tables::WHOLE_LANE;
 
 /// The live batch of a shard reaches up to this id; none where nobody holds it.
 type Batches = HashMap<(String, i32), Option<i64>>;
-
-/// What is to be changed.
-pub(super) struct Wanted<'a> {
-    pub(super) source: &'a str,
-    pub(super) change: &'a Change,
-    pub(super) ids: &'a [EventId],
-    /// The states in which the events were chosen.
-    pub(super) states: &'a [EventState],
-}
 
 pub(super) async fn change(
     connection: &mut Connection,
@@ -40,30 +31,20 @@ pub(super) async fn change(
     let Wanted { source, change, .. } = *wanted;
     limit_waiting(connection).await?;
     let batches = lock_leases(connection, statements, source, wanted.ids).await?;
-    let mut changed = Changed::default();
-    let mut states = HashMap::new();
-    let mut missing: HashSet<EventId> = wanted.ids.iter().copied().collect();
-    for (id, state, in_flight) in lock_rows(connection, statements, wanted, &batches).await? {
-        missing.remove(&id);
-        match refusal(change, wanted.states, state, in_flight) {
-            Some(why) => changed.refused.push((id, why)),
-            None => {
-                changed.done.push(id);
-                states.insert(id, state);
-            }
-        }
-    }
-    for (id, why) in passed_over(connection, statements, missing).await? {
-        changed.refused.push((id, why));
-    }
-    changed.refused.sort_unstable_by_key(|(id, _)| *id);
+    let sorted = wanted.sort(lock_rows(connection, statements, wanted, &batches).await?);
+    let there = still_there(connection, statements, &sorted.missing).await?;
+    let changed = sorted.changed(|id| match there.contains(&id.0) {
+        // Somebody else has it locked.
+        true => Refusal::InFlight,
+        false => Refusal::Gone,
+    });
     if changed.done.is_empty() {
         return Ok(changed);
     }
     let done = ids(&changed.done);
     match change {
         Change::Retry | Change::Replay => {
-            make_due(connection, statements, change, &states, audit).await?;
+            make_due(connection, statements, change, &sorted.fit, audit).await?;
             touch_holds(connection, statements, source, &done, "UPDATE {held} SET until = now()")
                 .await?;
         }
@@ -168,9 +149,9 @@ async fn lock_rows(
     // In a statement of its own, which sees what the last holder of a lease has settled.
     let sql = format!(
         "SELECT e.id, e.lane, e.shard, {STATE}, coalesce(e.claim_expires_at > clock.now, false), \
-           (SELECT true FROM {held} h WHERE h.source = $2 AND h.event_id = e.id LIMIT 1), \
-           (SELECT {until} FROM {held} h WHERE h.source = $2 AND h.event_id = e.id LIMIT 1) \
-         FROM {events} e CROSS JOIN {CLOCK} WHERE e.id = ANY($1) ORDER BY e.id FOR UPDATE OF e SKIP LOCKED",
+           h.until IS NOT NULL, {until} FROM {events} e CROSS JOIN {CLOCK} LEFT JOIN LATERAL ( \
+             SELECT h.until FROM {held} h WHERE h.source = $2 AND h.event_id = e.id LIMIT 1) h ON true \
+         WHERE e.id = ANY($1) ORDER BY e.id FOR UPDATE OF e SKIP LOCKED",
         events = statements.tables.events,
         held = statements.tables.held_keys,
         until = left("h.until"),
@@ -186,48 +167,42 @@ async fn lock_rows(
             let id: i64 = row.try_get(0)?;
             let (lane, shard): (String, i32) = (row.try_get(1)?, row.try_get(2)?);
             let claimed: bool = row.try_get(4)?;
-            let hold: Option<bool> = row.try_get(5)?;
+            let hold: bool = row.try_get(5)?;
             let until: Option<i64> = row.try_get(6)?;
             let taken = [shard, WHOLE_LANE].into_iter().any(|shard| {
                 let batch = batches.get(&(lane.clone(), shard)).copied().flatten();
                 batch.is_some_and(|highest| highest >= id)
             });
             let in_flight = if claimed || taken { InFlight::Maybe } else { InFlight::No };
-            let state = held_back(state(row.try_get(3)?)?, hold.map(|_| due_in(until)));
+            let state =
+                held_back(state(row.try_get(3)?)?, hold.then(|| DueIn::of_millis_left(until)));
             Ok((EventId(id), state, in_flight))
         })
         .collect()
 }
 
-/// Why these were not locked: somebody else has them locked, or they are not there.
-async fn passed_over(
+/// Which of these there are.
+async fn still_there(
     connection: &mut Connection,
     statements: &Statements,
-    missing: HashSet<EventId>,
-) -> Result<Vec<(EventId, Refusal)>, sqlx::Error> {
-    if missing.is_empty() {
+    some: &[EventId],
+) -> Result<Vec<i64>, sqlx::Error> {
+    if some.is_empty() {
         return Ok(Vec::new());
     }
-    let all: Vec<EventId> = missing.into_iter().collect();
     let sql = format!("SELECT id FROM {} WHERE id = ANY($1)", statements.tables.events);
-    let there: Vec<i64> =
-        sqlx::query_scalar(AssertSqlSafe(sql)).bind(ids(&all)).fetch_all(connection).await?;
-    let why = |id: EventId| match there.contains(&id.0) {
-        true => (id, Refusal::InFlight),
-        false => (id, Refusal::Gone),
-    };
-    Ok(all.into_iter().map(why).collect())
+    sqlx::query_scalar(AssertSqlSafe(sql)).bind(ids(some)).fetch_all(connection).await
 }
 
 async fn make_due(
     connection: &mut Connection,
     statements: &Statements,
     change: &Change,
-    states: &HashMap<EventId, EventState>,
+    fit: &[(EventId, EventState)],
     audit: AuditId,
 ) -> Result<(), sqlx::Error> {
     let (ids, marks): (Vec<i64>, Vec<Option<String>>) =
-        states.iter().map(|(id, was)| (id.0, redelivery(change, *was, audit))).unzip();
+        fit.iter().map(|(id, was)| (id.0, redelivery(change, *was, audit))).unzip();
     // `now()` is the transaction's: held keys get the very same moment.
     let sql = format!(
         "UPDATE {events} e SET status = 'PENDING', attempts = 0, available_at = now(), published_at = NULL, \

@@ -14,7 +14,7 @@ use crate::failure::PluginStamp;
 use crate::store::StoreError;
 use crate::store::desk::{
     AuditEntry, AuditId, Audited, Behind, Change, Changed, Desk, DueIn, EventSeen, EventState,
-    EventWhole, HeldKey, HeldQuery, Horizon, MOST_BEHIND, Selection, like,
+    EventWhole, HeldKey, HeldQuery, Horizon, MOST_BEHIND, Selection, Wanted, like,
 };
 use crate::store::standing::age;
 
@@ -58,18 +58,9 @@ fn columns(statements: &Statements) -> String {
 }
 
 pub(super) fn state(name: &str) -> Result<EventState, sqlx::Error> {
-    let known = EventState::ALL.iter().find(|(known, _)| *known == name);
-    known.map(|(_, state)| *state).ok_or_else(|| {
+    EventState::named(name).ok_or_else(|| {
         sqlx::Error::Decode(format!("a row has the status '{name}', which is none").into())
     })
-}
-
-pub(super) fn due_in(left: Option<i64>) -> DueIn {
-    match left {
-        None => DueIn::Never,
-        Some(..=0) => DueIn::Now,
-        Some(left) => DueIn::After(age(left)),
-    }
 }
 
 fn seen(row: &PgRow) -> Result<EventSeen, sqlx::Error> {
@@ -91,7 +82,7 @@ fn seen(row: &PgRow) -> Result<EventSeen, sqlx::Error> {
         attempts: u32::try_from(row.try_get::<i32, _>(8)?).unwrap_or_default(),
         created_at_ms: row.try_get(9)?,
         published_at_ms: row.try_get(10)?,
-        due: due_in(row.try_get(11)?),
+        due: DueIn::of_millis_left(row.try_get(11)?),
         reason: row.try_get(12)?,
         error: row.try_get(13)?,
         plugin,
@@ -276,7 +267,7 @@ fn held_key(row: &PgRow) -> Result<HeldKey, sqlx::Error> {
         event: EventId(row.try_get(2)?),
         event_pending: row.try_get(3)?,
         reason: row.try_get(4)?,
-        until: due_in(row.try_get(5)?),
+        until: DueIn::of_millis_left(row.try_get(5)?),
         held_for: age(row.try_get(6)?),
         waiting: u64::try_from(row.try_get::<i64, _>(7)?).unwrap_or_default(),
     })
@@ -406,7 +397,7 @@ impl Desk for PostgresStore {
         let statements = self.statements().await?;
         self.bounded("change events", async {
             let mut transaction = self.begin().await?;
-            let wanted = change::Wanted { source: &self.config.source, change, ids, states };
+            let wanted = Wanted { source: &self.config.source, change, ids, states };
             let changed = change::change(&mut transaction, statements, &wanted, audit).await?;
             transaction.commit().await?;
             Ok(changed)

@@ -4,28 +4,17 @@
 //! The rules stand at the top of the desk's contract; which change is for which state is decided there. It
 //! never touches an event that may be in the batch of a live lease. There are no bounds to forget here.
 
-use std::collections::HashSet;
-
 use sqlx::{AssertSqlSafe, Row};
 
-use super::desk::{due_in, state, state_at};
+use super::desk::{state, state_at};
 use super::events::{Statements, list};
 use super::{Connection, FAR, ids};
 use crate::event::EventId;
 use crate::store::Settle;
 use crate::store::desk::{
-    AuditId, Change, Changed, DISCARDED, EventState, InFlight, Refusal, held_back, redelivery,
-    refusal,
+    AuditId, Change, Changed, DISCARDED, DueIn, EventState, InFlight, Refusal, Wanted, held_back,
+    redelivery,
 };
-
-/// What is to be changed.
-pub(super) struct Wanted<'a> {
-    pub(super) source: &'a str,
-    pub(super) change: &'a Change,
-    pub(super) ids: &'a [EventId],
-    /// The states in which the events were chosen.
-    pub(super) states: &'a [EventState],
-}
 
 pub(super) async fn change(
     connection: &mut Connection,
@@ -35,28 +24,15 @@ pub(super) async fn change(
 ) -> Result<Changed, sqlx::Error> {
     let Wanted { source, change, .. } = *wanted;
     let now = super::now(connection).await?;
-    let mut changed = Changed::default();
-    let mut states = Vec::new();
-    let mut missing: HashSet<EventId> = wanted.ids.iter().copied().collect();
-    for (id, state, in_flight) in look_at(connection, statements, source, wanted.ids, now).await? {
-        missing.remove(&id);
-        match refusal(change, wanted.states, state, in_flight) {
-            Some(why) => changed.refused.push((id, why)),
-            None => {
-                changed.done.push(id);
-                states.push((id, state));
-            }
-        }
-    }
-    changed.refused.extend(missing.into_iter().map(|id| (id, Refusal::Gone)));
-    changed.refused.sort_unstable_by_key(|(id, _)| *id);
+    let sorted = wanted.sort(look_at(connection, statements, source, wanted.ids, now).await?);
+    let changed = sorted.changed(|_| Refusal::Gone);
     if changed.done.is_empty() {
         return Ok(changed);
     }
     let done = ids(&changed.done);
     match change {
         Change::Retry | Change::Replay => {
-            make_due(connection, statements, change, &states, audit, now).await?;
+            make_due(connection, statements, change, &sorted.fit, audit, now).await?;
             let until = format!("UPDATE {{held}} SET until = {now}");
             touch_holds(connection, statements, source, &done, &until).await?;
         }
@@ -104,7 +80,8 @@ async fn look_at(
             let in_flight = if row.try_get(2)? { InFlight::Maybe } else { InFlight::No };
             let hold: bool = row.try_get(3)?;
             let until: Option<i64> = row.try_get(4)?;
-            let state = held_back(state(row.try_get(1)?)?, hold.then(|| due_in(until)));
+            let state =
+                held_back(state(row.try_get(1)?)?, hold.then(|| DueIn::of_millis_left(until)));
             Ok((EventId(row.try_get(0)?), state, in_flight))
         })
         .collect()

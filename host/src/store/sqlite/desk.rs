@@ -15,7 +15,7 @@ use crate::failure::PluginStamp;
 use crate::store::StoreError;
 use crate::store::desk::{
     AuditEntry, AuditId, Audited, Behind, Change, Changed, Desk, DueIn, EventSeen, EventState,
-    EventWhole, HeldKey, HeldQuery, Horizon, MOST_BEHIND, Selection,
+    EventWhole, HeldKey, HeldQuery, Horizon, MOST_BEHIND, Selection, Wanted,
 };
 use crate::store::standing::age;
 
@@ -61,18 +61,9 @@ fn word(row: &SqliteRow, at: usize) -> Result<String, sqlx::Error> {
 }
 
 pub(super) fn state(name: &str) -> Result<EventState, sqlx::Error> {
-    let known = EventState::ALL.iter().find(|(known, _)| *known == name);
-    known.map(|(_, state)| *state).ok_or_else(|| {
+    EventState::named(name).ok_or_else(|| {
         sqlx::Error::Decode(format!("a row has the status '{name}', which is none").into())
     })
-}
-
-pub(super) fn due_in(left: Option<i64>) -> DueIn {
-    match left {
-        None => DueIn::Never,
-        Some(..=0) => DueIn::Now,
-        Some(left) => DueIn::After(age(left)),
-    }
 }
 
 fn seen(row: &SqliteRow) -> Result<EventSeen, sqlx::Error> {
@@ -92,7 +83,7 @@ fn seen(row: &SqliteRow) -> Result<EventSeen, sqlx::Error> {
         attempts: u32::try_from(row.try_get::<i64, _>(8)?).unwrap_or_default(),
         created_at_ms: row.try_get(9)?,
         published_at_ms: row.try_get(10)?,
-        due: due_in(row.try_get(11)?),
+        due: DueIn::of_millis_left(row.try_get(11)?),
         reason: text(row, 12)?,
         error: text(row, 13)?,
         plugin,
@@ -267,7 +258,7 @@ async fn held_keys(
             event: EventId(row.try_get(2)?),
             event_pending: row.try_get(3)?,
             reason: word(row, 4)?,
-            until: due_in(row.try_get(5)?),
+            until: DueIn::of_millis_left(row.try_get(5)?),
             held_for: age(row.try_get(6)?),
             waiting: u64::try_from(row.try_get::<i64, _>(7)?).unwrap_or_default(),
         })
@@ -416,7 +407,7 @@ impl Desk for SqliteStore {
         let statements = self.statements().await?;
         self.bounded("change events", async {
             let mut transaction = self.begin().await?;
-            let wanted = change::Wanted { source: &self.config.source, change, ids, states };
+            let wanted = Wanted { source: &self.config.source, change, ids, states };
             let changed = change::change(&mut transaction, statements, &wanted, audit).await?;
             transaction.commit().await?;
             Ok(changed)
