@@ -91,6 +91,30 @@ impl Event {
     }
 }
 
+#[cfg(test)]
+impl Event {
+    /// An event of type `t` with this id and nothing else, for unit tests to build upon.
+    pub(crate) fn bare(id: i64) -> Self {
+        Self {
+            id: EventId(id),
+            shard: 0,
+            aggregate_type: String::new(),
+            aggregate_id: None,
+            event_type: "t".to_owned(),
+            partition_key: None,
+            topic: None,
+            headers: Vec::new(),
+            payload: None,
+            attempts: 0,
+            created_at_ms: 0,
+            waited: Duration::ZERO,
+            redelivery: None,
+            holds_key: false,
+            defect: None,
+        }
+    }
+}
+
 /// Which record key a delivery asks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum KeyChoice {

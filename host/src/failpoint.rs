@@ -150,26 +150,9 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::EventId;
 
     fn event(event_type: &str) -> Event {
-        Event {
-            id: EventId(1),
-            shard: 0,
-            aggregate_type: String::new(),
-            aggregate_id: None,
-            event_type: event_type.into(),
-            partition_key: None,
-            topic: None,
-            headers: vec![],
-            payload: None,
-            attempts: 0,
-            created_at_ms: 0,
-            waited: Duration::ZERO,
-            redelivery: None,
-            holds_key: false,
-            defect: None,
-        }
+        Event { event_type: event_type.into(), ..Event::bare(1) }
     }
 
     #[test]

@@ -399,28 +399,16 @@ fn standard_headers(event: &Event, stamp: Option<&Bytes>) -> Vec<Header> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::event::EventId;
 
     fn event() -> Event {
         Event {
-            id: EventId(7),
-            shard: 0,
             aggregate_type: "order".into(),
             aggregate_id: Some("o-1".into()),
             event_type: "order.created".into(),
-            partition_key: None,
-            topic: None,
             headers: vec![Header::text("trace", "t")],
             payload: Some(Bytes::from_static(br#"{"customer":{"id":42}}"#)),
-            attempts: 0,
-            created_at_ms: 0,
-            waited: Duration::ZERO,
-            redelivery: None,
-            holds_key: false,
-            defect: None,
+            ..Event::bare(7)
         }
     }
 

@@ -251,28 +251,18 @@ fn delivery_bytes(it: &wit::Delivery) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::event::EventId;
 
     fn event() -> Event {
         Event {
-            id: EventId(7),
-            shard: 0,
             aggregate_type: "order".to_owned(),
-            aggregate_id: None,
             event_type: "order.created".to_owned(),
             partition_key: Some(String::new()),
-            topic: None,
             headers: vec![Header { name: "h".to_owned(), value: None }],
             payload: Some(Bytes::from_static(b"{}")),
             attempts: 2,
             created_at_ms: 1000,
-            waited: Duration::ZERO,
-            redelivery: None,
-            holds_key: false,
-            defect: None,
+            ..Event::bare(7)
         }
     }
 

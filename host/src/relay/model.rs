@@ -10,7 +10,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -21,9 +20,7 @@ use super::outcome::{self, Destination};
 use super::plan::plan;
 use super::rules::Rules;
 use super::verdict;
-use crate::event::{
-    Delivery, Event, EventId, KeyChoice, LaneName, Ordering, Outcome, PayloadChoice,
-};
+use crate::event::{Delivery, Event, KeyChoice, LaneName, Ordering, Outcome, PayloadChoice};
 use crate::failure::{Cause, Failure, PluginStamp};
 use crate::retry::RetryPolicy;
 use crate::routing::{Pattern, Route, Routes};
@@ -152,21 +149,12 @@ fn rules(case: &Case) -> Rules {
 
 fn table(case: &Case) -> Vec<Event> {
     let events = case.events.iter().enumerate().map(|(id, (key, kind))| Event {
-        id: EventId(i64::try_from(id).expect("few")),
-        shard: 0,
         aggregate_type: "thing".into(),
         aggregate_id: key.map(|key| key.to_string()),
         event_type: format!("t{kind}"),
-        partition_key: None,
         topic: Some("row".into()),
-        headers: vec![],
         payload: Some(Bytes::from_static(b"row")),
-        attempts: 0,
-        created_at_ms: 0,
-        waited: Duration::ZERO,
-        redelivery: None,
-        holds_key: false,
-        defect: None,
+        ..Event::bare(i64::try_from(id).expect("few"))
     });
     events.collect()
 }

@@ -201,27 +201,10 @@ fn note_order(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::EventId;
     use crate::failure::Cause;
 
     fn event(id: i64, attempts: u32) -> Event {
-        Event {
-            id: EventId(id),
-            shard: 3,
-            aggregate_type: String::new(),
-            aggregate_id: Some("k".into()),
-            event_type: "t".into(),
-            partition_key: None,
-            topic: None,
-            headers: vec![],
-            payload: None,
-            attempts,
-            created_at_ms: 0,
-            waited: Duration::ZERO,
-            redelivery: None,
-            holds_key: false,
-            defect: None,
-        }
+        Event { shard: 3, aggregate_id: Some("k".into()), attempts, ..Event::bare(id) }
     }
 
     fn to(event: u32) -> Destination {

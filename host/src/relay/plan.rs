@@ -153,29 +153,18 @@ fn stand(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::event::{Delivery, EventId, KeyChoice};
+    use crate::event::{Delivery, KeyChoice};
     use crate::failure::Cause;
 
     fn event(id: i64, key: &str) -> Event {
         Event {
-            id: EventId(id),
-            shard: 0,
             aggregate_type: "order".into(),
             aggregate_id: Some(key.into()),
             event_type: "order.created".into(),
-            partition_key: None,
             topic: Some("orders".into()),
-            headers: vec![],
             payload: Some(Bytes::from_static(b"{}")),
-            attempts: 0,
-            created_at_ms: 0,
-            waited: Duration::ZERO,
-            redelivery: None,
-            holds_key: false,
-            defect: None,
+            ..Event::bare(id)
         }
     }
 

@@ -142,30 +142,12 @@ fn soften_all(done: &mut Transformed) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::event::Outcome;
     use crate::failure::PluginStamp;
 
     fn event(id: i64, keys: i64) -> Event {
-        Event {
-            id: EventId(id),
-            shard: 0,
-            aggregate_type: String::new(),
-            aggregate_id: Some((id % keys).to_string()),
-            event_type: "t".into(),
-            partition_key: None,
-            topic: None,
-            headers: vec![],
-            payload: None,
-            attempts: 0,
-            created_at_ms: 0,
-            waited: Duration::ZERO,
-            redelivery: None,
-            holds_key: false,
-            defect: None,
-        }
+        Event { aggregate_id: Some((id % keys).to_string()), ..Event::bare(id) }
     }
 
     fn lane() -> LaneName {

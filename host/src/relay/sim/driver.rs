@@ -16,7 +16,7 @@ use super::link::Link;
 use super::plugin::{self, BY_ROW, topic};
 use super::scenario::{Action, Aim, Draft, Rates, Scenario, Script, TOPICS, Transaction};
 use super::world::{Database, Process, Shared, Step};
-use crate::event::{Event, EventId, LaneName, Ordering};
+use crate::event::{Event, LaneName, Ordering};
 use crate::relay::{self, Lane, LaneHealth, Phase, Rules};
 use crate::store::Store;
 use crate::telemetry::Metrics;
@@ -416,20 +416,13 @@ fn event(id: i64, draft: &Draft, shards: i32, now: i64) -> Event {
     let by_row = draft.script == Script::Row;
     let number = usize::try_from(id).expect("a small id") % TOPICS;
     Event {
-        id: EventId(id),
         shard: key.unwrap_or_default() % shards,
         aggregate_type: "thing".into(),
         aggregate_id: key.map(|key| key.to_string()),
         event_type: if by_row { BY_ROW } else { "scripted" }.into(),
-        partition_key: None,
         topic: by_row.then(|| topic(number)),
-        headers: vec![],
-        payload: None,
-        attempts: 0,
         created_at_ms: now,
-        waited: Duration::ZERO,
-        redelivery: None,
-        holds_key: false,
         defect: (draft.script == Script::Unreadable).then(|| "scripted".to_owned()),
+        ..Event::bare(id)
     }
 }
