@@ -15,6 +15,15 @@ pub fn number(count: u64) -> String {
     text
 }
 
+/// A count and what is counted, in the right number.
+pub fn counted(count: u64, what: &str) -> String {
+    match (count, what) {
+        (1, _) => format!("1 {what}"),
+        (_, "batch") => format!("{} batches", number(count)),
+        _ => format!("{} {what}s", number(count)),
+    }
+}
+
 /// What somebody else wrote, on one line and without control characters: it must not speak to the
 /// terminal, and must not end a comment.
 pub fn plain(text: &str) -> String {

@@ -2,8 +2,9 @@
 //!
 //! Every problem is a sentence that says what is wrong and, where it is not plain, what to do.
 
-use super::text::{counted, span};
+use super::text::span;
 use super::{LaneStatus, Problem, RUNNING, SourceStatus};
+use crate::words::counted;
 
 /// A lease that ended so long ago should have been taken by someone.
 const TAKEN_WITHIN_MS: u64 = 10_000;

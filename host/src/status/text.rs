@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use super::{
     GONE, InstanceStatus, LaneStatus, LeaseStatus, RUNNING, STOPPED, SourceStatus, Status,
 };
-use crate::words::{number, plain};
+use crate::words::{counted, number, plain};
 
 /// Most entries of a list; the rest is counted.
 const MOST_ENTRIES: usize = 20;
@@ -251,15 +251,6 @@ fn instance_lines(instances: &[InstanceStatus]) -> Vec<Vec<(String, String)>> {
 /// How many more there are, as an entry of a list.
 fn and_more(left_out: u64) -> String {
     format!("and {} more", number(left_out))
-}
-
-/// A count and what is counted, in the right number.
-pub(super) fn counted(count: u64, what: &str) -> String {
-    match (count, what) {
-        (1, _) => format!("1 {what}"),
-        (_, "batch") => format!("{} batches", number(count)),
-        _ => format!("{} {what}s", number(count)),
-    }
 }
 
 /// A span of milliseconds in its two largest units.

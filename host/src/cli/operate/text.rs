@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::operations::{Action, Done, SHOWN, time};
 use crate::store::{Audited, DueIn, EventSeen, EventState, EventWhole, HeldKey, MOST_BEHIND};
-use crate::words::{number, plain};
+use crate::words::{counted, number, plain};
 
 /// Longest text of a failure in a list.
 const TEXT_WIDTH: usize = 96;
@@ -205,20 +205,20 @@ pub(super) fn done(action: Action, done: &Done) -> String {
             ("set aside as failed; their keys go on", "would be set aside as failed")
         }
     };
-    let events =
-        |count: u64| format!("{} {}", number(count), if count == 1 { "event" } else { "events" });
     let mut out = match done.audit {
-        Some(audit) => format!("{} {did} (audit record {})\n", events(done.changed), audit.0),
-        None => format!("dry run: {} {would}\n", events(done.changed)),
+        Some(audit) => {
+            format!("{} {did} (audit record {})\n", counted(done.changed, "event"), audit.0)
+        }
+        None => format!("dry run: {} {would}\n", counted(done.changed, "event")),
     };
     if done.let_go > 0 {
         let _ = writeln!(out, "{} let go, whose event was gone", number(done.let_go));
     }
     for (why, count) in &done.left {
-        let _ = writeln!(out, "left: {}: {why}", events(*count));
+        let _ = writeln!(out, "left: {}: {why}", counted(*count, "event"));
     }
     if !done.shown.is_empty() {
-        out.push_str(&self::events(&done.shown, None));
+        out.push_str(&events(&done.shown, None));
         if done.changed > SHOWN as u64 {
             let _ = writeln!(out, "and {} more", number(done.changed - SHOWN as u64));
         }
