@@ -22,7 +22,7 @@ fn event_ids(of: &[i64]) -> Vec<EventId> {
     of.iter().copied().map(EventId).collect()
 }
 
-async fn audit(desk: &dyn Outbox, action: &str) -> AuditId {
+pub(crate) async fn audit(desk: &dyn Outbox, action: &str) -> AuditId {
     let entry = AuditEntry {
         actor: "ada",
         via: "test",

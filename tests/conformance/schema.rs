@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use haulier::event::{EventId, Ordering};
 use haulier::store::{
-    Action, AuditEntry, Change, Look, Outbox, PostgresStore, Refusal, Selection, Settle, Store,
-    StoreConfig, StoreError,
+    Action, Change, Look, Outbox, PostgresStore, Refusal, Selection, Settle, Store, StoreConfig,
+    StoreError,
 };
 use haulier_tests::database::Database;
 use haulier_tests::process::eventually;
 use haulier_tests::services::variable;
 
+use crate::desk::audit;
 use crate::harness::{
     BY_KEY, Harness, Making, NewEvent, USUAL, Wish, claim, claim_soon, failure, ids, is, lane,
     of_key, publish, settle,
@@ -276,9 +277,7 @@ async fn what_an_operator_makes_due_is_found_in_order_wherever_looks_start() {
     // As it is after a while: nothing is looked for up to the second event.
     let bound = format!("UPDATE haulier_lease SET floor_id = {}", inserted[2]);
     outbox.database.run(bound).await;
-    let entry =
-        AuditEntry { actor: "ada", via: "test", action: "replay", selection: "{}", note: None };
-    let audit = desk.audit(&entry).await.expect("an audit record");
+    let audit = audit(&*desk, "replay").await;
     let all: Vec<EventId> = inserted.iter().copied().map(EventId).collect();
     desk.change(&Change::Replay, &all, &[], audit).await.expect("changes");
     let batch = claim(&*store, Wish { look: Look::Quick, ..BY_KEY }).await.expect("work");
@@ -440,9 +439,7 @@ async fn a_locked_row_holds_up_no_relay_and_an_endless_time_breaks_no_list() {
     let mut holder = outbox.database.pool.begin().await.expect("begins");
     let lock = format!("SELECT 1 FROM outbox WHERE id = {} FOR UPDATE", inserted[0]);
     sqlx::raw_sql(sqlx::AssertSqlSafe(lock)).execute(&mut *holder).await.expect("locks");
-    let entry =
-        AuditEntry { actor: "ada", via: "test", action: "retry", selection: "{}", note: None };
-    let audit = desk.audit(&entry).await.expect("an audit record");
+    let audit = audit(&*desk, "retry").await;
     let all: Vec<EventId> = inserted.iter().copied().map(EventId).collect();
     let changed = desk.change(&Change::Retry, &all, &[], audit).await.expect("changes");
     assert_eq!(changed.done, all[1..]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use haulier_tests::history::Findings;
 use haulier_tests::kafka::{self, Received};
-use haulier_tests::process::{Haulier, Setup};
+use haulier_tests::process::Haulier;
 use haulier_tests::proxy::{Proxy, Way};
 use haulier_tests::services::variable;
 use haulier_tests::traffic::{Plan, Traffic};
@@ -63,12 +63,6 @@ async fn snapshot(scenario: &Scenario) -> Vec<String> {
     rows
 }
 
-fn with_rules(setup: &Setup, rules: &str) -> Setup {
-    let mut setup = setup.clone();
-    setup.env.push(("HAULIER_FAIL_POINTS".into(), rules.into()));
-    setup
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_that_stood_still_beyond_its_lease_writes_nothing() {
     const BATCH: usize = 40;
@@ -86,12 +80,12 @@ async fn an_instance_that_stood_still_beyond_its_lease_writes_nothing() {
         .await;
     // All of one shard: the second takes all that the first had. The first has published its batch and stands still before it settles. When it goes on it may
     // do all that belongs to this batch, and stands still again before it claims anything else.
-    let first = with_rules(&setup, "published=stop@1;claim=stop@2").start();
+    let first = setup.failing("published=stop@1;claim=stop@2").start();
     first.stands_still().await;
     let batch: BTreeSet<i64> = scenario.arrived().await.iter().map(Received::id).collect();
     assert_eq!(batch.len(), BATCH);
     // The second takes the lease over when it has expired, and stands still as well.
-    let second = with_rules(&setup, "claimed=stop@1").start();
+    let second = setup.failing("claimed=stop@1").start();
     second.stands_still().await;
     let before = snapshot(&scenario).await;
     first.signal("CONT");

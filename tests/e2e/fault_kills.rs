@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use haulier_tests::kafka::Received;
-use haulier_tests::process::{Haulier, Setup, eventually};
+use haulier_tests::process::{Haulier, eventually};
 use haulier_tests::traffic::{Plan, Traffic};
 
 use crate::scenario::{Scenario, turn};
@@ -13,12 +13,6 @@ use crate::scenario::{Scenario, turn};
 /// Named in the order in which a batch passes them.
 const POINTS: [&str; 7] =
     ["claim", "claimed", "transformed", "planned", "published", "settling", "settled"];
-
-fn faulty(setup: &Setup, rules: &str) -> Setup {
-    let mut faulty = setup.clone();
-    faulty.env.push(("HAULIER_FAIL_POINTS".into(), rules.into()));
-    faulty
-}
 
 fn ids(received: &[Received]) -> BTreeSet<i64> {
     received.iter().map(Received::id).collect()
@@ -39,7 +33,7 @@ async fn dies_at(point: &str) {
     let setup = scenario.patient_setup(lane);
     scenario.with_ledger(&setup).await;
     let traffic = Traffic::start(&scenario.database.pool, &Plan::new(&scenario.topic));
-    let mut victim = faulty(&setup, &format!("{point}=kill@7")).start();
+    let mut victim = setup.failing(&format!("{point}=kill@7")).start();
     killed(&mut victim).await;
     traffic.stop().await;
     // What was on its way when it died, and nothing else, may come again; and does.
@@ -77,7 +71,7 @@ async fn killed_between_acknowledgement_and_settle_exactly_that_batch_repeats() 
              SELECT 't', 'key-' || n % 7, '{topic}', '{{}}' FROM generate_series(1, 300) n"
         ))
         .await;
-    let mut victim = faulty(&setup, "published=kill@4").start();
+    let mut victim = setup.failing("published=kill@4").start();
     killed(&mut victim).await;
     let database = &scenario.database;
     let taken =
@@ -112,7 +106,7 @@ async fn an_event_that_kills_the_process_is_parked_alone() {
         .await;
     let poison =
         scenario.database.number("SELECT id FROM outbox WHERE event_type = 'poison'").await;
-    let deadly = faulty(&setup, "transformed=kill:poison");
+    let deadly = setup.failing("transformed=kill:poison");
     let mut losses = 0;
     let open = "SELECT count(*) FROM outbox WHERE status <> 'FAILED'";
     // As a supervisor would: started again after each death.

@@ -1,6 +1,6 @@
 //! A topic that is missing among others, and a record that is larger than its topic takes.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use haulier_tests::database::unique;
 use haulier_tests::history::{self, Findings};
@@ -20,15 +20,7 @@ const OFFERED: usize = 500;
 /// A part, because a busy machine may offer a little less in one window than in another.
 async fn published_within_the_window(scenario: &Scenario, first: usize) -> f64 {
     let workload = Workload::new(&scenario.topic, 10);
-    let started = Instant::now();
-    let mut seq = first;
-    let mut tick = tokio::time::interval(Duration::from_millis(1000 * 10 / OFFERED as u64));
-    while started.elapsed() < WINDOW {
-        tick.tick().await;
-        workload.write(&scenario.database.pool, seq, 10).await;
-        seq += 1;
-    }
-    let offered = (seq - first) * 10;
+    let offered = scenario.offer(&workload, first, OFFERED, WINDOW).await;
     1.0 - scenario.unsettled().await.len() as f64 / offered as f64
 }
 

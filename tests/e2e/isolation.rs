@@ -1,6 +1,6 @@
 //! One lane's trouble is not another's.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use haulier_tests::kafka;
 use haulier_tests::workload::Workload;
@@ -15,16 +15,9 @@ const OFFERED: usize = 500;
 /// Publishes a steady stream in the fast lane for the window, and counts what has arrived at its end.
 async fn arrived_within_the_window(scenario: &Scenario, topic: &str, first: usize) -> usize {
     let workload = Workload { lane: "default".into(), ..Workload::new(topic, 10) };
-    let started = Instant::now();
-    let mut seq = first;
-    let mut tick = tokio::time::interval(Duration::from_millis(1000 * 10 / OFFERED as u64));
-    while started.elapsed() < WINDOW {
-        tick.tick().await;
-        workload.write(&scenario.database.pool, seq, 10).await;
-        seq += 1;
-    }
+    let offered = scenario.offer(&workload, first, OFFERED, WINDOW).await;
     let left = scenario.database.number("SELECT count(*) FROM outbox WHERE lane = 'default'").await;
-    (seq - first) * 10 - usize::try_from(left).expect("a count")
+    offered - usize::try_from(left).expect("a count")
 }
 
 #[tokio::test(flavor = "multi_thread")]

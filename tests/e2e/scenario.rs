@@ -1,13 +1,14 @@
 //! What every scenario starts from: a database, a topic, a config.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use haulier_tests::database::Database;
 use haulier_tests::history::{self, Findings};
 use haulier_tests::kafka::{self, Received};
 use haulier_tests::ledger;
 use haulier_tests::process::Setup;
+use haulier_tests::workload::Workload;
 use tokio::sync::{Mutex, MutexGuard};
 
 /// Scenarios share two cores, one broker and its proxy port: they take turns.
@@ -64,6 +65,28 @@ impl Scenario {
              [sinks.main]\ntype = \"kafka\"\nbootstrap_servers = \"{broker}\"\npublish_timeout = \"2s\"\n\
              [lanes.default]\nlease = \"4s\"\n{lane}\n"
         ))
+    }
+
+    /// Writes so many events a second for a while, one of each of ten keys at a time, numbered from `first` on
+    /// per key. Returns how many.
+    pub(crate) async fn offer(
+        &self,
+        workload: &Workload,
+        first: usize,
+        a_second: usize,
+        window: Duration,
+    ) -> usize {
+        const AT_ONCE: usize = 10;
+        let started = Instant::now();
+        let mut seq = first;
+        let pause = Duration::from_millis((1000 * AT_ONCE / a_second) as u64);
+        let mut tick = tokio::time::interval(pause);
+        while started.elapsed() < window {
+            tick.tick().await;
+            workload.write(&self.database.pool, seq, AT_ONCE).await;
+            seq += 1;
+        }
+        (seq - first) * AT_ONCE
     }
 
     /// Migrates by this setup and keeps a ledger from then on.

@@ -50,6 +50,14 @@ impl Setup {
         self
     }
 
+    /// The same with rules for its fail points, as `host/src/failpoint.rs` has them.
+    #[must_use]
+    pub fn failing(&self, rules: &str) -> Self {
+        let mut failing = self.clone();
+        failing.env.push(("HAULIER_FAIL_POINTS".into(), rules.into()));
+        failing
+    }
+
     /// A folder with config and plugins.
     ///
     /// # Panics

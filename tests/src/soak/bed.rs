@@ -48,13 +48,13 @@ impl Bed {
         let broker = Proxy::start(&address, variable("HAULIER_TEST_KAFKA_PROXIED")).await;
         // Smaller than the large ones among the poison events.
         let topic = kafka::topic(12, &[("max.message.bytes", "40000")]).await;
-        let mut setup = Setup::new(format!(
+        let setup = Setup::new(format!(
             "[sources.orders]\nurl = \"{}\"\n\
              [sinks.main]\ntype = \"kafka\"\nbootstrap_servers = \"{address}\"\npublish_timeout = \"2s\"\n\
              [lanes.default]\nlease = \"4s\"\nbatch_rows = 100\nmax_attempts = 3\nfirst_backoff = \"200ms\"\n",
             database.url.replace(&server, database_way.address())
-        ));
-        setup.env.push(("HAULIER_FAIL_POINTS".into(), "transformed=kill:deadly".into()));
+        ))
+        .failing("transformed=kill:deadly");
         setup.migrate();
         ledger::keep(&database).await;
         let relays = (0..RELAYS).map(|_| setup.start()).collect();
